@@ -27,7 +27,7 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
         rows: predictions whose answer is known.
         choices: ``valid`` and ``plausible`` answers by question id.
     """
-    judged = [{**row, "correct": is_right(row["prediction"], row["answer"])} for row in rows]
+    judged = [{**row, "correct": str(row["prediction"]) == str(row["answer"])} for row in rows]
     balanced = [row for row in judged if row.get("balanced", True)]
     if not balanced:
         return {}
@@ -42,11 +42,6 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
     for name, key in (("validity", "valid"), ("plausibility", "plausible")) if lists else ():
         results[name] = fmean(_belongs(row, allowed[key]) for row, allowed in lists)
     return results
-
-
-def is_right(prediction: Any, answer: Any) -> bool:
-    """Return whether a prediction is the answer, to the letter."""
-    return str(prediction) == str(answer)
 
 
 def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> dict[str, float]:

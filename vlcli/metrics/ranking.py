@@ -5,7 +5,7 @@ rounding did; here the expectation over all orders of the tied candidates is tak
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,13 +104,13 @@ def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] =
         scores: (N, M) of N texts with M images.
         relevant: (N, M) which belong together.
     """
-    return recalls(standing(scores, relevant), standing(scores.T, relevant.T), ks)
+    return recalls((standing(scores, relevant), standing(scores.T, relevant.T)), ks)
 
 
-def recalls(image: Standing, text: Standing, ks: tuple[int, ...]) -> dict[str, float]:
+def recalls(both: Iterable[Standing], ks: tuple[int, ...]) -> dict[str, float]:
     """Return ``r@k``, their mean ``r_mean`` (mean TR and mean IR of papers) and ``median_rank`` of both ways."""
     metrics: dict[str, float] = {}
-    for side, queries in (("image", image), ("text", text)):
+    for side, queries in zip(("image", "text"), both, strict=True):
         hits = {f"{side}/r@{k}": float(hit_chance(queries, k).mean()) for k in ks}
         rank = float(np.median(expected_rank(queries)))
         metrics |= {**hits, f"{side}/r_mean": sum(hits.values()) / len(hits), f"{side}/median_rank": rank}

@@ -80,11 +80,9 @@ class AnswerGeneration(MomentumHeads):
         return texts.to(device), rows, torch.tensor(weights, dtype=torch.float64).to(device)
 
     def _encoded(self, answer: str) -> TextSample:
-        if self.tokenizer is not None:
-            sample: TextSample = self.tokenizer.encode_answer(answer)
-            return sample
         # without data (a rehearsal) every answer is empty
-        return TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
+        empty = TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
+        return empty if self.tokenizer is None else self.tokenizer.encode_answer(answer)
 
     def _scores(self, step: ForwardPasses, text: Text, question: Tensor, real: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(question))  # (A, T, D)

@@ -118,8 +118,7 @@ class DistilledClassification(MomentumHeads, Classification):
             logits, labels = full_precision(plain.outputs["logits"]), self.labels_of(step)
             with torch.no_grad():
                 guess = full_precision(self.logits(step.teacher, self.head_copy)).softmax(1)  # (B, C)
-            smoothed = {"ignore_index": -1, "label_smoothing": self.smoothing}
-            terms = F.cross_entropy(logits, labels, reduction="none", **smoothed)
+            terms = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing)
             loss = Mean.of(softened(terms, logits, guess, share), labels >= 0)
         return ObjectiveOutput({"distilled-classification": loss}, plain.outputs, plain.metrics)
 

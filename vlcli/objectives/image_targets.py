@@ -42,8 +42,7 @@ class _Block(nn.Module):
         self.res_path = nn.Sequential(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.id_path(x) + self.gain * self.res_path(x)
-        return out
+        return torch.as_tensor(self.id_path(x) + self.gain * self.res_path(x))
 
 
 class DiscreteVAE(nn.Module):
@@ -84,8 +83,7 @@ class DiscreteVAE(nn.Module):
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
         # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
         pixels = _resized(pixels, [side * self.shrinks for side in grid])
-        out: Tensor = self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
-        return out
+        return torch.argmax(self.blocks((1 - 2 * EDGE) * pixels + EDGE), 1).flatten(1)
 
 
 class Codebook(nn.Module):
@@ -129,8 +127,7 @@ class Codebook(nn.Module):
         tokens = self.encoder.forward_features(2 * pixels - 1)[:, 1:]
         codes = F.normalize(self.encode_task_layer(self.encoder.fc_norm(tokens)), dim=-1)  # (M, cells, d)
         table = cast("nn.Embedding", self.quantize["embedding"]).weight
-        distance: Tensor = table.pow(2).sum(1) - 2 * codes @ table.T  # (M, cells, codes), less what all codes share
-        return distance.argmin(-1)
+        return (table.pow(2).sum(1) - 2 * codes @ table.T).argmin(-1)  # of distances less what all codes share
 
 
 def _resized(pixels: Tensor, size: list[int]) -> Tensor:
@@ -161,8 +158,7 @@ def patches(pixels: Tensor, grid: Grid) -> Tensor:
     """Cut pictures (M, 3, H, W) to (M, cells, H / rows * W / columns * 3): rows of a patch, its columns, channels."""
     rows, columns = grid
     cut = pixels.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))  # (M, 3, rows, p, columns, q)
-    out: Tensor = cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-    return out
+    return torch.permute(cut, (0, 2, 4, 3, 5, 1)).flatten(3).flatten(1, 2)
 
 
 def pixels_of(images: Images) -> Tensor:
@@ -182,9 +178,8 @@ class PixelTarget:
     def __call__(self, images: Images) -> Tensor:
         # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
-        if not self.normalised:
-            return cut
-        return (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
+        scaled = (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
+        return scaled if self.normalised else cut
 
 
 class StoredTarget:

@@ -137,13 +137,16 @@ class SwapSentence(Corruption):
     """
 
     phase = "sentence"
+    _tokenizer: Any = None
+    _length: int | None = None
 
     def __init__(self, probability: float, foils: float, view: str, rewrites: Sequence[Rewrite] = ()) -> None:
         self.name, self.view = "matching", view
         self.probability, self.foils, self.rewrites = probability, foils, list(rewrites)
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
+        if self.rewrites:
+            self._tokenizer, self._length = tokenizer, length
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         text, marks = sample.text, sample.mask_labels.example

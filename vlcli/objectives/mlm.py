@@ -67,12 +67,9 @@ class RolePicker:
             return None
         draws = rng.random(len(groups))
         order = np.argsort(draws, kind="stable").tolist()
-        room = sum(not special for special in text.special) - 1
-        chosen: list[int] = []
-        for number in [number for number in order if draws[number] < chance] or order[:1]:
-            if len(chosen) + len(groups[number]) <= min(room, limit or room):
-                chosen += groups[number]
-        return sorted(chosen) or None
+        room = text.special.count(False) - 1
+        drawn = [number for number in order if draws[number] < chance] or order[:1]
+        return _fitting([groups[number] for number in drawn], min(room, limit or room)) or None
 
     def groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
         """Return indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
@@ -104,6 +101,15 @@ class RolePicker:
         return sorted(of_roles), [list(chain(*pieces[slice(*span)])) for span in spans]
 
 
+def _fitting(groups: Sequence[list[int]], budget: int) -> list[int]:
+    # the indices of one group after another, in order; a group that would exceed the budget is passed over
+    chosen: list[int] = []
+    for group in groups:
+        if len(chosen) + len(group) <= budget:
+            chosen += group
+    return sorted(chosen)
+
+
 MARK = "masked_words"
 """Per piece: the id that was hidden, -1 where none was."""
 
@@ -122,8 +128,6 @@ class MaskWords(Corruption):
         view: the view it belongs to.
         picker: hides words by their role, or whole phrases; None: any word.
     """
-
-    phase = "tokens"
 
     def __init__(
         self,
@@ -154,8 +158,7 @@ class MaskWords(Corruption):
             return
         ids, labels = list(sample.text.ids), [-1] * len(sample.text.ids)
         for index in self.choose(sample.text, rng):
-            labels[index] = ids[index]
-            draw = rng.random()
+            labels[index], draw = ids[index], rng.random()
             if draw < self.shares[0]:
                 ids[index] = self.mask_id
             elif draw < sum(self.shares):
@@ -165,7 +168,7 @@ class MaskWords(Corruption):
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         """Return the indices to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
-        chosen = self.picker and self.picker.pick(text, rng, self.probability, self.limit)
+        chosen = None if self.picker is None else self.picker.pick(text, rng, self.probability, self.limit)
         return self.usual(text, rng) if chosen is None else chosen
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
@@ -179,11 +182,8 @@ class MaskWords(Corruption):
             pieces = max(self.padded, len(text.ids))
             groups = [*groups, *([index] for index in range(len(text.ids), pieces))]
         budget = min(max(1, round(self.probability * pieces)), self.limit or pieces) if pieces else 0
-        chosen: list[int] = []
-        for number in rng.permutation(len(groups)):  # a word that would exceed the budget is passed over
-            if len(chosen) + len(groups[number]) <= budget:
-                chosen += groups[number]
-        return sorted(index for index in chosen if index < len(text.ids))
+        chosen = _fitting([groups[number] for number in rng.permutation(len(groups))], budget)
+        return [index for index in chosen if index < len(text.ids)]
 
     def _groups(self, text: TextSample) -> list[list[int]]:
         # indices that are hidden together: single pieces, or the pieces of a word or phrase; specials never
@@ -227,7 +227,6 @@ class MaskedLanguageModelling(Objective):
     """
 
     paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
-    requires = frozenset()
     predicts_hidden = True
     inputs = frozenset({"text"})
     calls = frozenset({"word_table"})

@@ -89,7 +89,8 @@ class Answerer:
             keys.append([str(o) if isinstance(o, str | Path) else (row, n) for n, o in enumerate(request.images)])
             pictures = dict(zip(keys[-1], zip(request.images, request.names(), strict=True), strict=True)) | pictures
         try:
-            images = self.reader.read(*([one[side] for one in pictures.values()] for side in (0, 1)))
+            named = pictures.values()
+            images = self.reader.read([image for image, _ in named], [name for _, name in named])
         except DataError:
             self.reader.fresh.build()  # what is wrong with the extractor is wrong for all requests
             return [self._tried(request) for request in requests]

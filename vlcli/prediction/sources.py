@@ -52,14 +52,15 @@ def find_sources(
     if not (needs.regions or needs.concepts):
         return Sources()
     recorded = _recorded_stores(bundle.folder)
-    if features_from is not None:
-        known = extractions_of([features_from])
-        if not known:
-            expected = f"the folder of an extract stage, with {STORE}, or a store"
-            raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
-    else:
-        known = _of_bundle(bundle) or extractions_of(recorded)
-    changed = filter(None, (_changed(one, extractor) for one in known or [None]))
+    known: list[Extraction] = []
+    if features_from is None:
+        with suppress(TypeError):  # written by a later version: the stage's record may still say it
+            known = [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
+        known = known or extractions_of(recorded)
+    elif not (known := extractions_of([features_from])):
+        expected = f"the folder of an extract stage, with {STORE}, or a store"
+        raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
+    changed = filter(None, (_changed(one, extractor) for one in (known or (None,))))
     read = dict(read_boxes(boxes)) if boxes is not None else {}
     strict = extractor is None or "name" not in extractor
     sources = Sources(OnTheFly(list(changed), device, read, str(bundle.folder), strict))
@@ -78,13 +79,6 @@ def _recorded_stores(folder: Path) -> list[Path]:
         beside = stage.parent / path.parent.name / path.name
         stores += [one for one in (path, beside) if one.exists()][:1]
     return stores
-
-
-def _of_bundle(bundle: Bundle) -> list[Extraction]:
-    try:
-        return [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
-    except TypeError:  # written by a later version: the stage's record may still say it
-        return []
 
 
 def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> Extraction | None:

@@ -16,6 +16,7 @@ from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.answering import AnswerHead
 from vlcli.objectives.base import Objective
+from vlcli.objectives.hard_matching import MatchingHead
 from vlcli.objectives.matching import Matching
 from vlcli.prediction.records import Kind, Use
 from vlcli.registry import Spec
@@ -31,29 +32,18 @@ from vlcli.tasks.referring import Referring
 from vlcli.tasks.retrieval import Retrieval
 from vlcli.tasks.storytelling import Storytelling
 
-KINDS: tuple[tuple[type[Task], Kind], ...] = (
-    (Answering, "answer"),
-    (NLVR2, "verdict"),
-    (Classification, "label"),
-    (Retrieval, "match"),
-    (Writing, "caption"),
-    (Referring, "box"),
-    (Grounding, "box"),
-    (Detection, "boxes"),
+KINDS: tuple[tuple[type[Task], Kind, str], ...] = (
+    (Answering, "answer", "answers of its table with probabilities"),
+    (NLVR2, "verdict", "true or false with a probability"),
+    (Classification, "label", "labels with probabilities"),
+    (Retrieval, "match", "how well they fit"),
+    (Writing, "caption", "a text"),
+    (Referring, "box", "the box that the text speaks of"),
+    (Grounding, "box", "the box that the text speaks of"),
+    (Detection, "boxes", "boxes with labels and scores"),
+    (Task, "other", "what the task predicts"),
 )
-ABOUT: dict[Kind, str] = {
-    "answer": "answers of its table with probabilities",
-    "verdict": "true or false with a probability",
-    "label": "labels with probabilities",
-    "match": "how well they fit",
-    "caption": "a text",
-    "box": "the box that the text speaks of",
-    "boxes": "boxes with labels and scores",
-    "other": "what the task predicts",
-}
 HEADS = {
-    "hard-matching": "retrieval",
-    "contrast-matching": "retrieval",
     "region-selection": "referring",
     "image-classification": "image-classification",
     "detection": "detection",
@@ -91,23 +81,24 @@ def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_s
 
 
 def _of_head(name: str, kind: str, part: Objective) -> Task | None:
-    spec: Spec | None = {"name": HEADS[kind]} if kind in HEADS else None
     if isinstance(part, AnswerHead):
-        spec = {"name": "vqa", "loss": part.loss}
-    elif isinstance(part, Matching) or spec == {"name": "retrieval"}:
+        spec: Spec = {"name": "vqa", "loss": part.loss}
+    elif isinstance(part, Matching | MatchingHead):
         spec = {"name": "retrieval", "objective": name}
     elif type(part).embed is not Objective.embed:
         spec = {"name": "retrieval", "objective": None, "first": name}
-    return None if spec is None else registry.of(Task).build(spec)
+    else:
+        return registry.of(Task).build(HEADS[kind]) if kind in HEADS else None
+    return registry.of(Task).build(spec)
 
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:
-    kind: Kind = next((kind for base, kind in KINDS if isinstance(task, base)), "other")
+    kind, answer = next((kind, answer) for base, kind, answer in KINDS if isinstance(task, base))
     needed = reads and ("fuse" in task.requires or kind == "match")
     images = 0 if isinstance(task, Storytelling) else task.images
     text = {"answer": " and a question", "box": " and an expression"}.get(kind, " and a sentence") if needed else ""
     pictures = {0: "images", 1: "an image"}.get(images, f"{images} images")
-    return Asked(Use(name, kind, images, "needed" if needed else "none", f"{pictures}{text} -> {ABOUT[kind]}"), task)
+    return Asked(Use(name, kind, images, "needed" if needed else "none", f"{pictures}{text} -> {answer}"), task)
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:

@@ -33,7 +33,6 @@ _TYPES = ("answer_type", "question_type")
 class Answering(Task):
     """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``."""
 
-    metric = "accuracy"
     usual_table: ClassVar[str] = ""  # path of the published table in the authors' data folder
     local_files = ("source_answers",)
     facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)  # targets that predictions keep
@@ -238,7 +237,6 @@ class GQA(Answering):
     """
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
-    joint = True
     eval_split = "testdev"
     usual_data = "gqa"
     usual_answers = 1842
@@ -270,7 +268,7 @@ class GQA(Answering):
         rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
-                row["correct"] = gqa.is_right(row["prediction"], row["answer"])
+                row["correct"] = str(row["prediction"]) == str(row["answer"])  # to the letter
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:

@@ -101,6 +101,7 @@ class Task:
     # names of the objectives as whose corruptions the examples are shown; none: as they are
     corrupted_by: tuple[str, ...] = ()
     local_files: ClassVar[tuple[str, ...]] = ()  # parameters that name a file or a folder: under the data root, or here
+    data_spec = DataSpec()  # of the trained model, from :meth:`attach` on
     images: int = 1  # images of one example, for :meth:`probabilities` of new pictures; 0: any number
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
@@ -198,6 +199,7 @@ class Task:
         Args:
             data_spec: of the trained model.
         """
+        self.data_spec = data_spec
 
     def read(self, runner: Examples) -> None:
         """Read more files of the data (labels, annotations); called once before the first batch. None by default.

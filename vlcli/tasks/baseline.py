@@ -66,8 +66,7 @@ class Network(nn.Module):
         if self.how in ("words+image", "words*image"):
             seen = self.strength * self.image(image)  # (B, H)
             hidden = hidden + seen if self.how == "words+image" else hidden * (1 + seen)
-        logits: Tensor = self.out(hidden)  # (B, A)
-        return logits
+        return torch.as_tensor(self.out(hidden))  # (B, A)
 
 
 def words_of(text: str | None) -> list[str]:

@@ -22,7 +22,7 @@ from vlcli.files import write_json, written
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, Thing, fact_metrics
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
-from vlcli.nn import Batch, DataSpec, ForwardPasses
+from vlcli.nn import Batch, ForwardPasses
 from vlcli.nn.generation import Generation
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
@@ -81,18 +81,14 @@ class Writing(Task):
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         self.settings = Generation(decoding, beams, max_length, min_length, length_penalty, no_repeat_ngram, **sampling)
         self.bad_words, self.unknown, self.metrics, self.baseline = bad_words, unknown, metrics, baseline
-        self.unk_id = DataSpec().unk_id
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
 
-    def attach(self, data_spec: DataSpec) -> None:
-        self.unk_id = data_spec.unk_id
-
     def generation(self, tokenizer: Any) -> Generation:
         """Return the settings, with the ids that are never generated."""
         pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
-        pieces |= set() if self.unknown else {self.unk_id}
+        pieces |= set() if self.unknown else {self.data_spec.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlcli.data.sides import split
 from vlcli.errors import ComponentError
@@ -39,15 +38,6 @@ class Fitted:
     counted: CountedWords
     canonical: Canonical
     choice: FitSetting
-
-    def texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return (N, K) vectors of sentences."""
-        rows = self.counted.rows(texts)[:, : self.choice.words]
-        return self.canonical.vectors(rows, "words").astype(np.float32)
-
-    def images(self, means: Rows) -> NDArray[np.float32]:
-        """Return (N, K) vectors of mean features (N, D)."""
-        return self.canonical.vectors(means, "image").astype(np.float32)
 
 
 def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitSetting]) -> Fitted:
@@ -160,9 +150,11 @@ class CCARetrieval(Retrieval):
         chosen = fitted.choice
         inputs.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
         queries = [str(example.text) for example in sides.texts.examples]
-        text = [fitted.texts(queries[start : start + BLOCK]) for start in range(0, len(queries), BLOCK)]
-        image = [fitted.images(rows) for _, rows in blocks_of(inputs.store, sides.image_keys)]
-        ranking = Ranking(sides, (np.concatenate(text), np.concatenate(image)), self.memory)
+        blocks = (fitted.counted.rows(queries[start : start + BLOCK]) for start in range(0, len(queries), BLOCK))
+        text = [fitted.canonical.vectors(rows[:, : chosen.words], "words") for rows in blocks]
+        image = [fitted.canonical.vectors(rows, "image") for _, rows in blocks_of(inputs.store, sides.image_keys)]
+        vectors = np.concatenate(text, dtype=np.float32), np.concatenate(image, dtype=np.float32)
+        ranking = Ranking(sides, vectors, self.memory)
         result = self._result(ranking, groups_of(sides, self.folds), None)
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result

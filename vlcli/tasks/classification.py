@@ -39,8 +39,6 @@ class NLVR2(Task):
     """
 
     paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
-    metric = "accuracy"
-    eval_split = "dev"
     usual_data = "nlvr2"
     images = 2
 
@@ -98,8 +96,6 @@ class Classification(Task):
         smoothing: label smoothing of the loss.
     """
 
-    metric = "accuracy"
-    joint = True
     eval_split = "test"
     usual_data = "jsonl"  # with the columns ``text``, ``image`` and ``label``
 

@@ -1,13 +1,11 @@
 """Visual concepts: predicts the words of a picture's captions from the picture."""
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, read_vocabulary, tokens
@@ -161,18 +159,12 @@ class ConceptPrediction(Task):
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``
         rows = [{"image_id": row["key"], "image_concepts": row["prediction"]} for row in predictions]
-        files = [write_json(folder / "concepts.json", rows)]
-        if self._pictures:
+        files, cells = [write_json(folder / "concepts.json", rows)], []
+        for path, row in self._pictures:  # with the best words: green where a caption has the word, grey where none has
+            best = list(zip(row["prediction"], row["scores"], strict=True))[:8]
+            lines = [(f"{word} {score:.2f}", RIGHT if word in row.get("words", ()) else WRONG) for word, score in best]
+            cells.append(Cell(load_image(path), lines))
+        if cells:
+            contact_sheet(cells).save(folder / "concepts.png")
             files.append(folder / "concepts.png")
-            draw_sheet(self._pictures).save(files[-1])
         return files
-
-
-def draw_sheet(pictures: Sequence[tuple[Path, dict[str, Any]]], words: int = 8) -> Image.Image:
-    """Draw pictures, each with its best words: green where a caption has the word, grey where none has."""
-    cells = []
-    for path, row in pictures:
-        best = zip(row["prediction"][:words], row["scores"][:words], strict=True)
-        lines = [(f"{word} {score:.2f}", RIGHT if word in row.get("words", ()) else WRONG) for word, score in best]
-        cells.append(Cell(load_image(path), lines))
-    return contact_sheet(cells)

@@ -11,7 +11,7 @@ from vlcli.data.truth import Truth
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
-from vlcli.nn import Batch, DataSpec
+from vlcli.nn import Batch
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Examples, Task
@@ -39,7 +39,6 @@ class Detection(Task):
     paper = "Lin et al. 2014, Microsoft COCO"
     requires = frozenset({"boxes"})
     metric = "AP"
-    joint = True
     eval_split = "val"
     usual_data = "coco-instances"
     packages = ("pycocotools",)
@@ -57,14 +56,10 @@ class Detection(Task):
         self.objective, self.limit, self.min_score = objective, limit, min_score
         self.pictures, self.draw_score = pictures, draw_score
         self.files: dict[str, Path] = {}
-        self.names: tuple[str, ...] = ()
         self.truth: Truth | None = None
 
     def objectives(self) -> list[Spec]:
         return [{"name": self.objective}]
-
-    def attach(self, data_spec: DataSpec) -> None:
-        self.names = tuple(data_spec.class_names)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # boxes in pixels, with COCO's numbers of pictures and categories
@@ -82,7 +77,7 @@ class Detection(Task):
         assert images is not None
         assert images.pixels is not None
         numbers = {} if self.truth is None else self.truth.numbers
-        categories = self._categories()
+        categories, known = self._categories(), self.data_spec.class_names
         found = (logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores"))
         sizes, rows = images.pixels.sizes.cpu().double(), []
         for key, row, boxes, labels, scores in zip(batch.keys, batch.clean.image_rows[:, 0], *found, strict=True):
@@ -99,7 +94,7 @@ class Detection(Task):
                     "image_id": numbers.get(name, name),
                     "boxes": [[round(value, 2) for value in box] for box in corners.tolist()],
                     "categories": [categories.get(number) for number in classes],
-                    "classes": [self.names[n] if n < len(self.names) else str(n) for n in classes],
+                    "classes": [known[n] if n < len(known) else str(n) for n in classes],
                     "scores": [round(value, 7) for value in scores[order].tolist()],
                 }
             )
@@ -109,9 +104,8 @@ class Detection(Task):
         # the file's category id of each class that the model numbers
         rows = self.truth.document["categories"] if self.truth is not None else []
         ids = {str(row.get("name", row["id"])): row["id"] for row in rows}
-        if self.names and set(self.names) & set(ids):
-            return {number: ids[name] for number, name in enumerate(self.names) if name in ids}
-        return {number: row["id"] for number, row in enumerate(rows)}
+        known = {number: ids[name] for number, name in enumerate(self.data_spec.class_names) if name in ids}
+        return known or {number: row["id"] for number, row in enumerate(rows)}
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         if self.truth is None or not self.truth.document["annotations"]:

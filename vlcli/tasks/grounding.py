@@ -45,7 +45,6 @@ class Grounding(Task):
     """
 
     paper = "ALBEF, Li et al. 2021, section 5 and appendix; Grad-CAM, Selvaraju et al. 2017; RefCOCO+, Yu et al. 2016"
-    metric = "accuracy"
     joint = True
     eval_split = "val"
     usual_data = "refcoco"

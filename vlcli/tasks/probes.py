@@ -109,7 +109,6 @@ class SugarCrepeTask(PairTask):
     """
 
     paper = "Hsieh et al. 2023, SugarCrepe: Fixing Hackable Benchmarks for Compositionality"
-    metric = "accuracy"
     usual_data = "sugarcrepe"
     local_files = ("language_model",)
     by_chance: ClassVar[Mapping[str, float]] = {"accuracy": 0.5}

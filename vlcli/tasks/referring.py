@@ -9,7 +9,7 @@ from vlcli.data.numbering import class_names
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import CHANCE, NAME, most_frequent
 from vlcli.metrics.classification import by_kind
-from vlcli.nn import Batch, DataSpec
+from vlcli.nn import Batch
 from vlcli.objectives.regions import picture_sides, target_boxes
 from vlcli.registry import Spec
 from vlcli.tasks.base import Examples, Task
@@ -30,20 +30,16 @@ class RegionLabels(Task):
 
     def __init__(self, *, attributes: float = 1.0) -> None:
         self.attributes = attributes
-        self.names: tuple[str, ...] = ()
-
-    def attach(self, data_spec: DataSpec) -> None:
-        self.names = tuple(data_spec.class_names)
 
     def read(self, runner: Examples) -> None:
         """Refuse data whose classes have other numbers than those that the model was trained with."""
-        names = class_names(runner.data.readers)
-        if names and self.names and names != self.names[: len(names)]:
+        names, known = class_names(runner.data.readers), self.data_spec.class_names
+        if names and known and names != known[: len(names)]:
             raise DataError(
                 "The classes of the boxes have other numbers than in training.",
                 where=", ".join(reader.label for reader in runner.data.readers),
                 got=f"{', '.join(names[:4])} ...",
-                expected=f"{', '.join(self.names[:4])} ...",
+                expected=f"{', '.join(known[:4])} ...",
                 hint="give every file the same categories in the same order",
             )
 
@@ -94,7 +90,6 @@ class Referring(Task):
     """
 
     paper = "RefCOCO+, Yu et al. 2016; DiMBERT, Liu et al. 2021, Table 2"
-    metric = "accuracy"
     eval_split = "val"
     usual_data = "refcoco"
 
@@ -127,8 +122,7 @@ class Referring(Task):
         from torchvision.ops import box_iou  # its import takes as long as torch's
 
         border = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
-        shares: list[float] = box_iou(boxes + border, (target + border)[None])[:, 0].tolist()
-        return shares
+        return list(box_iou(boxes + border, (target + border)[None])[:, 0].tolist())
 
     def is_hit(self, overlap: float) -> bool:
         """Return whether a region with this overlap counts as right."""

@@ -102,10 +102,10 @@ class Retrieval(Task):
     def _result(self, ranking: Ranking, groups: list[Group], exact: Exact | None) -> Result:
         whole, *folds = groups
         rows: list[dict[str, Any]] = []
-        metrics = recalls(*(ranking.stand(way, whole, exact, rows) for way in WAYS), self.ks)
+        metrics = recalls((ranking.stand(way, whole, exact, rows) for way in WAYS), self.ks)
         if folds:
-            parts = [recalls(*(ranking.stand(way, fold, exact) for way in WAYS), self.ks) for fold in folds]
+            parts = [recalls((ranking.stand(way, fold, exact) for way in WAYS), self.ks) for fold in folds]
             metrics |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
-        chance = recalls(*(by_chance(ranking.sides, way) for way in WAYS), self.ks)
+        chance = recalls((by_chance(ranking.sides, way) for way in WAYS), self.ks)
         metrics |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
         return Result({**metrics, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
