@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -182,11 +183,11 @@ class PixelTarget:
         return scaled if self.normalised else cut
 
 
+@dataclass
 class StoredTarget:
     """The stored feature of the cell, normalised."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    width: int
 
     def __call__(self, images: Images) -> Tensor:
         if images.regions is None:

@@ -1,7 +1,7 @@
 """Matching: whether a sentence belongs to its picture; text assignment: which of two pictures it describes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,7 @@ TRIES = 16  # How many other samples are drawn before an example is left as it i
 Word = tuple[int, ...]
 
 
+@dataclass(eq=False)
 class SwapSentence(Corruption):
     """Gives some examples a sentence that is not theirs, and marks which.
 
@@ -136,17 +137,15 @@ class SwapSentence(Corruption):
         rewrites: what makes a caption false (see :mod:`vlcli.data.language.rewrites`).
     """
 
-    phase = "sentence"
-    _tokenizer: Any = None
-    _length: int | None = None
-
-    def __init__(self, probability: float, foils: float, view: str, rewrites: Sequence[Rewrite] = ()) -> None:
-        self.name, self.view = "matching", view
-        self.probability, self.foils, self.rewrites = probability, foils, list(rewrites)
+    name, phase = "matching", "sentence"
+    probability: float
+    foils: float
+    view: str
+    rewrites: Sequence[Rewrite] = ()
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        if self.rewrites:
-            self._tokenizer, self._length = tokenizer, length
+        self._tokenizer: Any = tokenizer if self.rewrites else None
+        self._length = length
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         text, marks = sample.text, sample.mask_labels.example

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -114,6 +115,7 @@ MARK = "masked_words"
 """Per piece: the id that was hidden, -1 where none was."""
 
 
+@dataclass(eq=False)
 class MaskWords(Corruption):
     """Hides pieces of the sentence and marks what they were.
 
@@ -129,25 +131,21 @@ class MaskWords(Corruption):
         picker: hides words by their role, or whole phrases; None: any word.
     """
 
-    def __init__(
-        self,
-        data_spec: DataSpec,
-        probability: float,
-        shares: tuple[float, float],
-        *,
-        whole_word: bool = False,
-        rule: Literal["bernoulli", "count"] = "bernoulli",
-        limit: int | None = None,
-        end: bool = False,
-        padded: int | None = None,
-        view: str = "corrupted",
-        picker: RolePicker | None = None,
-    ) -> None:
-        self.name, self.view = "mlm", view
+    name = "mlm"
+    data_spec: InitVar[DataSpec]
+    probability: float
+    shares: tuple[float, float]
+    _: KW_ONLY
+    whole_word: bool = False
+    rule: Literal["bernoulli", "count"] = "bernoulli"
+    limit: int | None = None
+    end: bool = False
+    padded: int | None = None
+    view: str = "corrupted"
+    picker: RolePicker | None = None
+
+    def __post_init__(self, data_spec: DataSpec) -> None:
         self.mask_id, self.vocab_size = data_spec.mask_id, data_spec.vocab_size
-        self.probability, self.shares = probability, shares
-        self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
-        self.padded, self.picker = padded, picker
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
         if self.picker is not None:

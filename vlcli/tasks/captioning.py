@@ -3,7 +3,7 @@
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -34,6 +34,7 @@ SAID_OF_ALL = lru_cache(maxsize=2)(same_for_all)  # every evaluation in training
 SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, each in a file
 
 
+@dataclass(kw_only=True, eq=False)
 class Writing(Task):
     """Base of tasks that write a text on pictures: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
 
@@ -61,26 +62,24 @@ class Writing(Task):
     joint = True
     eval_split = "test"
 
-    def __init__(
-        self,
-        *,
-        decoding: Literal["beam", "greedy", "sample"] = "beam",
-        beams: int = 3,
-        max_length: int = 20,
-        min_length: int = 0,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        bad_words: tuple[str, ...] = (),
-        unknown: bool = False,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        metrics: tuple[Metric, ...] = NAMES,
-        baseline: bool = True,
-    ) -> None:
-        sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        self.settings = Generation(decoding, beams, max_length, min_length, length_penalty, no_repeat_ngram, **sampling)
-        self.bad_words, self.unknown, self.metrics, self.baseline = bad_words, unknown, metrics, baseline
+    decoding: Literal["beam", "greedy", "sample"] = "beam"
+    beams: int = 3
+    max_length: int = 20
+    min_length: int = 0
+    length_penalty: float = 0.0
+    no_repeat_ngram: int = 0
+    bad_words: tuple[str, ...] = ()
+    unknown: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    metrics: tuple[Metric, ...] = NAMES
+    baseline: bool = True
+
+    def __post_init__(self) -> None:
+        settings = (self.beams, self.max_length, self.min_length, self.length_penalty, self.no_repeat_ngram)
+        sampling: dict[str, Any] = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        self.settings = Generation(self.decoding, *settings, **sampling)
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
@@ -140,6 +139,7 @@ class Writing(Task):
         return {"words": fmean(len(text.split()) for text in texts), "distinct": len(set(texts)) / len(texts)}
 
 
+@dataclass(kw_only=True, eq=False)
 class Captioning(Writing):
     """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
 
@@ -155,18 +155,15 @@ class Captioning(Writing):
     paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
     usual_data = "karpathy"
 
-    def __init__(
-        self,
-        *,
-        train_on: Literal["captions", "pictures"] = "captions",
-        facts: DatasetSpec | None = None,
-        algorithm: str = "vlcli",
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        if not re.fullmatch(r"[\w.-]+", algorithm):
-            raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
-        self.train_on, self.facts, self.algorithm = train_on, facts, algorithm
+    train_on: Literal["captions", "pictures"] = "captions"
+    facts: DatasetSpec | None = None
+    algorithm: str = "vlcli"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[\w.-]+", self.algorithm):
+            what = "The name is for a file."
+            raise ComponentError(what, where="task captioning", got=self.algorithm, expected="letters")
 
     def arrange(self, readers: list[Any]) -> list[Any]:
         return self._with_references(readers, by_picture=True)

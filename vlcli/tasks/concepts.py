@@ -1,6 +1,7 @@
 """Visual concepts: predicts the words of a picture's captions from the picture."""
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from vlcli.tasks.outputs import likeliest, logits_of, target
 RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 
 
+@dataclass(kw_only=True, eq=False)
 class ConceptPrediction(Task):
     """Words of a picture's captions, told from the picture: precision, recall and F1 of the M best.
 
@@ -49,23 +51,17 @@ class ConceptPrediction(Task):
     usual_data = "coco-captions"
     usual_answers = 1000
 
-    def __init__(
-        self,
-        *,
-        vocabulary: str | None = None,
-        size: int = 1000,
-        pos: tuple[str, ...] = ("NN", "VB", "JJ"),
-        function_words: bool = False,
-        min_count: int = 1,
-        top: tuple[int, ...] = (10, 20, 30, 40),
-        keep: int = 20,
-        sheet: int = 12,
-    ) -> None:
-        self.options: dict[str, Any] = {"pos": pos, "function_words": function_words, "min_count": min_count}
-        self.vocabulary, self.top, self.keep, self.sheet = vocabulary, top, keep, sheet
-        self.usual_answers = self.size = size
-        self.words: tuple[str, ...] = ()
-        self.index: dict[str, int] = {}
+    vocabulary: str | None = None
+    size: int = 1000
+    pos: tuple[str, ...] = ("NN", "VB", "JJ")
+    function_words: bool = False
+    min_count: int = 1
+    top: tuple[int, ...] = (10, 20, 30, 40)
+    keep: int = 20
+    sheet: int = 12
+
+    def __post_init__(self) -> None:
+        self.usual_answers = self.size
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
 
     def objectives(self) -> list[Spec]:
@@ -81,7 +77,8 @@ class ConceptPrediction(Task):
         if self.vocabulary is not None:
             vocabulary = read_vocabulary(inside(inner[0].root, self.vocabulary))
         else:
-            vocabulary = build_vocabulary(captions, self.size, **self.options)
+            options: dict[str, Any] = {"function_words": self.function_words, "min_count": self.min_count}
+            vocabulary = build_vocabulary(captions, self.size, pos=self.pos, **options)
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
         return tuple(sorted((word.word for word in vocabulary), key=lambda word: -pictures[word]))
 

@@ -112,10 +112,6 @@ class Axes:
             raise DataError(f"All {what} that the task is fitted on are the same.", expected="some that differ")
         return cls(mean, np.maximum(spread, 0), axes)
 
-    def scale(self, ridge: float) -> Rows:
-        """Return the factor of each axis (W,); ``ridge`` is a share of the mean variance."""
-        return np.asarray(1 / np.sqrt(self.spread + ridge * self.spread.mean()))
-
 
 @dataclass(frozen=True)
 class Canonical:
@@ -142,7 +138,7 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
         across: (W, D) covariance of the two in these axes.
         ridge: added to the variances, as a share of their mean.
     """
-    scale = words.scale(ridge), image.scale(ridge)
+    scale = [1 / np.sqrt(axes.spread + ridge * axes.spread.mean()) for axes in (words, image)]
     whitened = scale[0][:, None] * across * scale[1]  # (W, D)
     turned = whitened if len(whitened) <= whitened.shape[1] else whitened.T
     squares, near = np.linalg.eigh(turned @ turned.T)

@@ -1,5 +1,6 @@
 """Detection: COCO's average precision of any detector's boxes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SUBMISSION, SHEET = "detections.json", "detections.png"
 SIDE = 300  # Longer side of a picture on the sheet
 
 
+@dataclass(kw_only=True, eq=False)
 class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
@@ -44,17 +46,13 @@ class Detection(Task):
     packages = ("pycocotools",)
     install = INSTALL
 
-    def __init__(
-        self,
-        *,
-        objective: str = "detection",
-        limit: int = 100,
-        min_score: float = 0.0,
-        pictures: int = 12,
-        draw_score: float = 0.5,
-    ) -> None:
-        self.objective, self.limit, self.min_score = objective, limit, min_score
-        self.pictures, self.draw_score = pictures, draw_score
+    objective: str = "detection"
+    limit: int = 100
+    min_score: float = 0.0
+    pictures: int = 12
+    draw_score: float = 0.5
+
+    def __post_init__(self) -> None:
         self.files: dict[str, Path] = {}
         self.truth: Truth | None = None
 

@@ -1,5 +1,6 @@
 """Weakly supervised grounding: locates expressions by the attention of a model that learnt matching alone."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from vlcli.tasks.heat import box_heat, contrast_maps, heat_map, hottest, matchin
 from vlcli.tasks.outputs import mean, target, with_target
 
 
+@dataclass(kw_only=True, eq=False)
 class Grounding(Task):
     """Find what an expression speaks of by Grad-CAM of the matching score on attention from words to the picture.
 
@@ -49,21 +51,15 @@ class Grounding(Task):
     eval_split = "val"
     usual_data = "refcoco"
 
-    def __init__(
-        self,
-        *,
-        objective: str = "matching",
-        of: Literal["words", "image"] = "words",
-        layer: str | None = None,
-        head: int | None = None,
-        by: Literal["boxes", "point"] = "boxes",
-        detections: str | None = None,
-        area: float = 0.5,
-        overlap: float = 0.5,
-        specials: bool = True,
-    ) -> None:
-        self.objective, self.of, self.layer, self.head, self.by = objective, of, layer, head, by
-        self.detections, self.area, self.overlap, self.specials = detections, area, overlap, specials
+    objective: str = "matching"
+    of: Literal["words", "image"] = "words"
+    layer: str | None = None
+    head: int | None = None
+    by: Literal["boxes", "point"] = "boxes"
+    detections: str | None = None
+    area: float = 0.5
+    overlap: float = 0.5
+    specials: bool = True
 
     def objectives(self) -> list[Spec]:
         return [{"name": "matching" if self.of == "words" else "contrast"}]

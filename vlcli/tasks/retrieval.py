@@ -1,6 +1,7 @@
 """Retrieval: ranks pictures for each sentence and sentences for each picture."""
 
 import tempfile
+from dataclasses import dataclass
 from typing import Any
 
 from vlcli.data.sides import Sides, split
@@ -13,6 +14,7 @@ from vlcli.tasks.rank_counts import WAYS, Group, Ranking, by_chance, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
+@dataclass(kw_only=True, eq=False)
 class Retrieval(Task):
     """Rank all pictures for each sentence and all sentences for each picture; recall at 1, 5 and 10, median rank.
 
@@ -44,34 +46,29 @@ class Retrieval(Task):
     usual_data = "karpathy"
     joint = True
 
-    def __init__(
-        self,
-        *,
-        objective: str | None = "matching",
-        first: str | None = None,
-        candidates: int | None = None,
-        scoring: Scoring = "odds",
-        block: int = 128,
-        memory: int = 1024,
-        folds: int | None = None,
-        hard_negatives: int = 0,
-        ks: tuple[int, ...] = (1, 5, 10),
-    ) -> None:
-        if first is None and (objective is None or candidates is not None or scoring == "sum"):
+    objective: str | None = "matching"
+    first: str | None = None
+    candidates: int | None = None
+    scoring: Scoring = "odds"
+    block: int = 128
+    memory: int = 1024
+    folds: int | None = None
+    hard_negatives: int = 0
+    ks: tuple[int, ...] = (1, 5, 10)
+
+    def __post_init__(self) -> None:
+        if self.first is None and (self.objective is None or self.candidates is not None or self.scoring == "sum"):
             what, expected = "A ranking needs something to rank by.", "`first: OBJECTIVE`"
             raise ComponentError(what, where="task retrieval", expected=expected)
-        self.objective, self.first, self.candidates, self.scoring = objective, first, candidates, scoring
-        self.block, self.memory, self.folds = block, memory, folds
-        self.hard_negatives, self.ks = hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
         # The head of matching goes by one name whichever way negatives are drawn.
-        first: list[Spec] = [{"name": self.first}] if self.first is not None else []
-        if self.objective is None:
-            return first
-        if self.hard_negatives:
-            return [*first, {"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
-        return [*first, {"name": "contrast-matching", "as": self.objective}] if first else [{"name": "matching"}]
+        specs: list[Spec] = [{"name": self.first}] if self.first is not None else []
+        if self.objective is not None and self.hard_negatives:
+            specs += [{"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
+        elif self.objective is not None:
+            specs += [{"name": "contrast-matching", "as": self.objective} if specs else {"name": "matching"}]
+        return specs
 
     def evaluate(self, runner: Runner) -> Result:
         with tempfile.TemporaryDirectory(prefix="vlcli-ranking-") as folder:

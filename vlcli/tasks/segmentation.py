@@ -1,6 +1,6 @@
 """Semantic segmentation: classifies every pixel by windows that slide over the picture."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from vlcli.tasks.outputs import logits_of
 FEW = 20  # So many classes are also scored one by one
 
 
+@dataclass(kw_only=True, eq=False)
 class Segmentation(Task):
     """Classify every pixel: mean intersection over union, at the picture's own size.
 
@@ -45,18 +46,14 @@ class Segmentation(Task):
     usual_data = "ade20k"
     usual_answers = 150
 
-    def __init__(
-        self,
-        *,
-        head: Literal["light", "upernet"] = "light",
-        short: int | None = None,
-        long: int = 2048,
-        stride: int | None = None,
-        window_batch: int = 8,
-        zero_is_void: bool = True,
-    ) -> None:
-        self.head, self.short, self.long, self.stride = head, short, long, stride
-        self.window_batch, self.zero_is_void = window_batch, zero_is_void
+    head: Literal["light", "upernet"] = "light"
+    short: int | None = None
+    long: int = 2048
+    stride: int | None = None
+    window_batch: int = 8
+    zero_is_void: bool = True
+
+    def __post_init__(self) -> None:
         self.names: list[str] = []
 
     def objectives(self) -> list[Spec]:

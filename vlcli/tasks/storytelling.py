@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from vlcli.tasks.captioning import Writing
 from vlcli.tasks.outputs import target
 
 
+@dataclass(kw_only=True, eq=False)
 class Storytelling(Writing):
     """Tell a story of five pictures: caption metrics by album, and a file for the challenge.
 
@@ -31,16 +33,9 @@ class Storytelling(Writing):
     usual_data = "vist"
     paper = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL); Liu et al. 2021 (DiMBERT), section 4.2"
 
-    def __init__(
-        self,
-        *,
-        max_length: int = 120,
-        story_per: Literal["album", "sequence"] = "album",
-        team: str = "",
-        **options: Any,
-    ) -> None:
-        super().__init__(max_length=max_length, **options)
-        self.story_per, self.team = story_per, team
+    max_length: int = 120
+    story_per: Literal["album", "sequence"] = "album"
+    team: str = ""
 
     def arrange(self, readers: list[Any]) -> list[Any]:
         first = self.story_per == "album"
