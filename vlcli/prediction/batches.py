@@ -87,7 +87,8 @@ class Answerer:
         keys: list[list[Any]] = []
         for row, request in enumerate(requests):
             keys.append([str(o) if isinstance(o, str | Path) else (row, n) for n, o in enumerate(request.images)])
-            pictures = dict(zip(keys[-1], zip(request.images, request.names(), strict=True), strict=True)) | pictures
+            for key, image, name in zip(keys[-1], request.images, request.names(), strict=True):
+                pictures.setdefault(key, (image, name))
         try:
             named = pictures.values()
             images = self.reader.read([image for image, _ in named], [name for _, name in named])

@@ -77,8 +77,8 @@ class Detection(Task):
         numbers = {} if self.truth is None else self.truth.numbers
         categories, known = self._categories(), self.data_spec.class_names
         found = (logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores"))
-        sizes, rows = images.pixels.sizes.cpu().double(), []
-        for key, row, boxes, labels, scores in zip(batch.keys, batch.clean.image_rows[:, 0], *found, strict=True):
+        sizes, rows, pictures = images.pixels.sizes.cpu().double(), [], batch.clean.image_rows[:, 0].tolist()
+        for key, row, boxes, labels, scores in zip(batch.keys, pictures, *found, strict=True):
             name = images.keys[row]
             kept = (labels >= 0) & (scores >= self.min_score)  # (N,)
             ranked = scores.masked_fill(~kept, -1).argsort(descending=True, stable=True)

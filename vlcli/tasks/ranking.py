@@ -23,6 +23,7 @@ from vlcli.tasks.outputs import logits_of
 Side = Literal["text", "image"]
 Scoring = Literal["odds", "logit", "sum"]
 Vectors = NDArray[np.float32]
+Codes = NDArray[np.int64]
 
 
 @dataclass
@@ -32,6 +33,9 @@ class Chunk:
     start: int  # index of the first in the whole list
     rows: Any  # Text or Images as fed; of pictures the names alone
     states: EncoderOutput  # what the model fuses
+
+
+Chunks = list[Chunk]
 
 
 class Shelf:
@@ -139,22 +143,16 @@ def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Ch
 class Exact:
     """Scores of some pairs."""
 
-    codes: NDArray[np.int64] | None  # (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs
+    codes: Codes | None  # (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs
     scores: NDArray[np.float32]  # (P,)
 
-    def of(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+    def of(self, codes: Codes) -> NDArray[np.float32]:
         """Return the scores of pairs that were scored, in the shape of ``codes``."""
         return np.asarray(self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)])
 
 
 def score_pairs(
-    runner: Runner,
-    chunks: tuple[list[Chunk], list[Chunk]],
-    objective: str,
-    codes: NDArray[np.int64] | None = None,
-    *,
-    block: int = 128,
-    scoring: Scoring = "odds",
+    runner: Runner, chunks: tuple[Chunks, Chunks], objective: str, codes: Codes | None, block: int, scoring: Scoring
 ) -> Exact:
     """Return matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
     texts, images = chunks
@@ -184,9 +182,7 @@ def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
     return logits[:, 1] - logits[:, 0] if how == "odds" and logits.shape[1] == 2 else logits[:, -1]
 
 
-def _blocks(
-    texts: list[Chunk], images: list[Chunk], codes: NDArray[np.int64], many: int, block: int
-) -> Iterator[tuple[Chunk, Chunk, NDArray[np.int64]]]:
+def _blocks(texts: Chunks, images: Chunks, codes: Codes, many: int, block: int) -> Iterator[tuple[Chunk, Chunk, Codes]]:
     # A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them
     starts = np.array([image.start for image in images])
     for text in texts:

@@ -82,8 +82,8 @@ class Retrieval(Task):
             if self.objective is not None:
                 if self.candidates is not None:
                     codes = runner.share.gather(ranking.codes(groups) if runner.share.rank == 0 else None)[0]
-                options: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
-                exact = score_pairs(runner, (text_chunks, image_chunks), self.objective, codes, **options)
+                chunks = text_chunks, image_chunks
+                exact = score_pairs(runner, chunks, self.objective, codes, self.block, self.scoring)
         return Result({}) if runner.share.rank else self._result(ranking, groups, exact)
 
     def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[Any, Any, list[str]]:
