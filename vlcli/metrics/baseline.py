@@ -123,8 +123,8 @@ def _best(scores: Mapping[str, float]) -> str:
 
 
 def _score_of_best(answers: Sequence[Mapping[str, float]]) -> float:
-    best = [_best(scores) for scores in answers if scores]
-    return fmean(scores.get(most_common(best), 0.0) for scores in answers) if best else 0.0
+    best = most_common([_best(scores) for scores in answers if scores] or [""])
+    return fmean(scores.get(best, 0.0) for scores in answers)
 
 
 def most_common(answers: Iterable[Answer]) -> Answer:
