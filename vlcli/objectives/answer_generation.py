@@ -70,7 +70,9 @@ class AnswerGeneration(MomentumHeads):
         answers, question, weights = [], [], []
         for row in range(len(step.batch)):
             people, scores = ((targets.get(name) or blank)[row] for name in ("raw_answers", "answers"))
-            for answer, weight in answer_weights(people, scores, self.alone).items():
+            shares = {answer: count / len(people or ()) for answer, count in Counter(people or ()).items()}
+            alone = {answer: score * self.alone for answer, score in (scores or {}).items() if score > 0}
+            for answer, weight in (shares or alone).items():
                 answers.append(self._encoded(answer))
                 question.append(row)
                 weights.append(weight)
@@ -87,10 +89,3 @@ class AnswerGeneration(MomentumHeads):
     def _scores(self, step: ForwardPasses, text: Text, question: Tensor, real: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(question))  # (A, T, D)
         return full_precision(step.model.next_words(hidden[:, :-1][real]))
-
-
-def answer_weights(people: Sequence[str] | None, scores: Mapping[str, float] | None, alone: float) -> dict[str, float]:
-    """Return the weight of each answer to a question: the share of people who gave it, or its score times ``alone``."""
-    if people:
-        return {answer: count / len(people) for answer, count in Counter(people).items()}
-    return {answer: score * alone for answer, score in (scores or {}).items() if score > 0}

@@ -131,25 +131,24 @@ class Answerer:
             choices: list[list[tuple[str, float]]] = [[] for _ in batch.keys]
             if self.asked.use.kind != "match":
                 choices = self.asked.task.probabilities(step, self.module.predict, self.tokenizer)
-        return [self._prediction(*one) for one in zip(requests, samples, rows, choices, strict=True)]
-
-    def _prediction(
-        self, request: Request, sample: Sample, row: dict[str, Any], choices: list[tuple[str, float]]
-    ) -> Prediction:
-        boxes = self._boxes(request, row)
-        return Prediction(
-            self.asked.use,
-            sample.key,
-            request.names(),
-            request.text,
-            len(boxes) if self.asked.use.kind == "boxes" else row.get("prediction"),
-            choices=[Choice(label, chance) for label, chance in choices[: self.top]],
-            boxes=boxes,
-            regions=[_pixels(image) for image in sample.images],
-            sizes=[image.size for image in sample.images],
-            notes=self._notes(request),
-            row=row,
-        )
+        predictions = []
+        for request, sample, row, ranked in zip(requests, samples, rows, choices, strict=True):
+            answer_boxes = self._boxes(request, row)
+            prediction = Prediction(
+                self.asked.use,
+                sample.key,
+                request.names(),
+                request.text,
+                len(answer_boxes) if self.asked.use.kind == "boxes" else row.get("prediction"),
+                choices=[Choice(label, chance) for label, chance in ranked[: self.top]],
+                boxes=answer_boxes,
+                regions=[_pixels(image) for image in sample.images],
+                sizes=[image.size for image in sample.images],
+                notes=self._notes(request),
+                row=row,
+            )
+            predictions.append(prediction)
+        return predictions
 
     def _boxes(self, request: Request, row: dict[str, Any]) -> list[Box]:
         if self.asked.use.kind == "box" and row.get("prediction") is not None:

@@ -134,7 +134,15 @@ class OnTheFly:
         expected = str(recorded.get("weights_sha256") or "")
         named = weights or any(extraction.spec.get(key) for key in NAMED)
         if (weights and not Path(weights).exists()) or (expected and not named):
-            raise _no_weights(weights or str(recorded.get("weights") or "a file that nobody named"), extraction)
+            option = "--extractor '{weights: FILE}'"
+            wanted = f"{option}, or --features-from STAGE"
+            with suppress(Exception):  # the extractor's fault is shown when it is built
+                helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
+                wanted += f"; {helps}" if helps else ""
+            where = weights or str(recorded.get("weights") or "a file that nobody named")
+            got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
+            what, hint = "The extractor's weights are missing.", f"name the file: {option}"
+            raise DataError(what, where=where, got=got, expected=wanted, hint=hint)
         spec = {**extraction.spec, **({"weights": weights} if weights else {})}
         extractor = registry.of(Extractor).build(spec).to(self.device)
         extractor.attach(Labels(*(tuple(recorded.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
@@ -150,16 +158,6 @@ class OnTheFly:
         elif extractor.preparation.boxes == "given-or-grid":
             self._gridded = EITHER
         return extractor
-
-
-def _no_weights(path: str, extraction: Extraction) -> DataError:
-    expected = "--extractor '{weights: FILE}', or --features-from STAGE"
-    with suppress(Exception):  # the extractor's fault is shown when it is built
-        helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
-        expected += f"; {helps}" if helps else ""
-    got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
-    hint = "name the file: --extractor '{weights: FILE}'"
-    return DataError("The extractor's weights are missing.", where=path, got=got, expected=expected, hint=hint)
 
 
 def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Record]:
