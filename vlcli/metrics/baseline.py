@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -37,7 +37,11 @@ def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, flo
         scores = _scores(row)
         if scores is not None and (kind is None or row.get(kind) not in (None, "")):
             groups[NAME if kind is None else f"{NAME}/{row[kind]}"].append(scores)
-    return {name: _score_of_best(groups[name]) for name in sorted(groups)}
+    means = {}
+    for name, answers in sorted(groups.items()):
+        best = most_common([_best(scores) for scores in answers if scores] or [""])
+        means[name] = fmean(scores.get(best, 0.0) for scores in answers)
+    return means
 
 
 def beside(name: str, metrics: Mapping[str, float]) -> str | None:
@@ -120,11 +124,6 @@ def _scores(row: Row) -> Mapping[str, float] | None:
 
 def _best(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda answer: scores[answer])
-
-
-def _score_of_best(answers: Sequence[Mapping[str, float]]) -> float:
-    best = most_common([_best(scores) for scores in answers if scores] or [""])
-    return fmean(scores.get(best, 0.0) for scores in answers)
 
 
 def most_common(answers: Iterable[Answer]) -> Answer:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -121,7 +122,12 @@ class ConceptPrediction(Task):
         predictions = [row for row, _ in rows]
         metrics = self.score(predictions)
         if metrics:
-            metrics["map"] = self._mean_average_precision(torch.stack([logits for _, logits in rows]), predictions)
+            logits = torch.stack([logits for _, logits in rows])
+            truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
+            for right, row in zip(truth, predictions, strict=True):
+                right[[self.index[word] for word in row.get("words", ())]] = True
+            words = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
+            metrics["map"] = fmean(average_precision(scores, right) for scores, right in words if any(right))
         self._pictures = []
         for row in predictions[: self.sheet]:
             paths = (reader.locate(row["key"]) for reader in runner.data.readers)
@@ -144,14 +150,6 @@ class ConceptPrediction(Task):
             for name, value in measure(of_rows, count).items()
         }
         return metrics | {"words_per_image": sum(map(len, ranks[""])) / len(rows)}
-
-    def _mean_average_precision(self, logits: Tensor, predictions: list[dict[str, Any]]) -> float:
-        truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
-        for row, prediction in zip(truth, predictions, strict=True):
-            row[[self.index[word] for word in prediction.get("words", ())]] = True
-        columns = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
-        each = [average_precision(scores, right) for scores, right in columns if any(right)]
-        return sum(each) / max(1, len(each))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``

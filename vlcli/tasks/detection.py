@@ -122,21 +122,17 @@ class Detection(Task):
         if shown := [row for row in predictions if row["image"] in self.files][: self.pictures]:
             page = Image.new("RGB", (min(4, len(shown)) * (SIDE + 4), -(-len(shown) // 4) * (SIDE + 4)), "white")
             for number, row in enumerate(shown):
-                picture = draw_row(row, self.files[row["image"]], self.draw_score)
-                page.paste(picture, (number % 4 * (SIDE + 4), number // 4 * (SIDE + 4)))
+                picture = load_image(self.files[row["image"]])
+                factor = SIDE / max(picture.size)
+                size = round(factor * picture.width), round(factor * picture.height)
+                small = picture.resize(size, Image.Resampling.BICUBIC)
+                kept = [rank for rank, score in enumerate(row["scores"]) if score >= self.draw_score]
+                boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
+                drawn = draw_boxes(small, boxes, [f"{row['classes'][i]} {row['scores'][i]:.2f}" for i in kept])
+                page.paste(drawn, (number % 4 * (SIDE + 4), number // 4 * (SIDE + 4)))
             page.save(folder / SHEET)
             files.append(folder / SHEET)
         return files
-
-
-def draw_row(row: dict[str, Any], file: Path, score: float) -> Image.Image:
-    """Draw a picture with its boxes of at least ``score``, each with class and score, as large as :data:`SIDE`."""
-    picture = load_image(file)
-    factor = SIDE / max(picture.size)
-    picture = picture.resize((round(picture.width * factor), round(picture.height * factor)), Image.Resampling.BICUBIC)
-    kept = [rank for rank, value in enumerate(row["scores"]) if value >= score]
-    boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
-    return draw_boxes(picture, boxes, [f"{row['classes'][rank]} {row['scores'][rank]:.2f}" for rank in kept])
 
 
 def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
