@@ -69,7 +69,27 @@ def dealt_order(counts: Tensor) -> Tensor:
     return turns.argsort(stable=True)
 
 
-class Contrast(Objective):
+class Embedder(Objective):
+    """Base of objectives that project the pooled vectors of sentences and of pictures by ``text`` and by ``image``."""
+
+    view: str
+
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
+        texts, images = self.paired(step)
+        return {"text_embedding": texts, "image_embedding": images}
+
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+        states = (step.text if side == "text" else step.image)(self.view, rows="pooled")
+        head = getattr(self, f"fused_{side}" if second else side)
+        return F.normalize(full_precision(head(summary(states, second))), dim=-1)
+
+    def paired(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
+        """Return normalised vectors of each example's sentence and picture, (B, width) each."""
+        text_rows, image_rows = step.pairs(self.view)
+        return self.embed(step, "text", second)[text_rows], self.embed(step, "image", second)[image_rows]
+
+
+class Contrast(Embedder):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 
     Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
@@ -136,20 +156,6 @@ class Contrast(Objective):
     def _metrics(self, known: Known, image_to_text: Tensor) -> dict[str, Mean]:
         temperature = 1 / self._factor(self.scale.detach())[None]
         return {"image_to_text": known.hits(image_to_text), "temperature": Mean.of(temperature)}
-
-    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        texts, images = self.paired(step)
-        return {"text_embedding": texts, "image_embedding": images}
-
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
-        states = (step.text if side == "text" else step.image)(self.view, rows="pooled")
-        head = getattr(self, f"fused_{side}" if second else side)
-        return F.normalize(full_precision(head(summary(states, second))), dim=-1)
-
-    def paired(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Return normalised vectors of each example's sentence and picture, (B, width) each."""
-        text_rows, image_rows = step.pairs(self.view)
-        return self.embed(step, "text", second)[text_rows], self.embed(step, "image", second)[image_rows]
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         # losses per example (B,), and scores of pictures against all sentences and the other way (B, N)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from vlcli.nn import DataSpec, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
-from vlcli.objectives.contrast import Known, dealt_order, summary
+from vlcli.objectives.contrast import Embedder, Known, dealt_order, summary
 from vlcli.objectives.momentum import MomentumHeads, momentum_copy
 
 
-class MomentumContrast(MomentumHeads):
+class MomentumContrast(MomentumHeads, Embedder):
     """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
 
     Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
@@ -86,15 +86,6 @@ class MomentumContrast(MomentumHeads):
         outputs = {**known.outputs(scores, scores_back), "new_texts": far_texts, "new_images": far_images}
         metrics = {"image_to_text": known.hits(scores), "temperature": Mean.of(self.temperature.detach()[None])}
         return ObjectiveOutput({"momentum-contrast": Mean.of((forth + back) / 2)}, outputs, metrics)
-
-    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
-        vectors = self._vectors(step, self.text, self.image)
-        return dict(zip(("text_embedding", "image_embedding"), vectors, strict=True))
-
-    def embed(self, step: ForwardPasses, side: str) -> Tensor:
-        head, encoded = (self.text, step.text) if side == "text" else (self.image, step.image)
-        return F.normalize(full_precision(head(summary(encoded(self.view, rows="pooled")))), dim=-1)
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         new = outcome.outputs
