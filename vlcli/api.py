@@ -31,7 +31,7 @@ from vlcli.features.concepts import ConceptStore
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorder, device_of
 from vlcli.nn.slots import build_model
-from vlcli.objectives.answering import Answering
+from vlcli.objectives.answering import AnswerHead
 from vlcli.prediction.batches import Answerer
 from vlcli.prediction.drawing import png
 from vlcli.prediction.looking import look
@@ -99,9 +99,9 @@ class Loaded:
         return self.module.model
 
     @property
-    def answerer(self) -> Answering | None:
+    def answerer(self) -> AnswerHead | None:
         """The objective that owns an answer table, if any."""
-        return next((part for part in self.module.objectives.values() if isinstance(part, Answering)), None)
+        return next((part for part in self.module.objectives.values() if isinstance(part, AnswerHead)), None)
 
     @property
     def ranker(self) -> GenerativeVQA | None:

@@ -14,7 +14,7 @@ from vlcli.data.numbering import label_names
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError
 from vlcli.nn.model import DataSpec
-from vlcli.objectives.answers import class_ids
+from vlcli.objectives.answers import LabelTable
 from vlcli.tasks.classification import Classification, ImageClassification
 from vlcli.tasks.referring import RegionLabels
 
@@ -48,9 +48,9 @@ def test_names_that_are_digits_are_names(names: tuple[str, ...], task: Classific
     objective.setup([reader], None, None)
     truths = [Path(reader.locate(example.images[0])).parent.name for example in reader.examples()]
     values = torch.tensor([example.targets["label"] for example in reader.examples()])
-    numbers = class_ids(values, 3, objective.table.index, 3, objective.named)
+    numbers = objective.table.ids(values, 3)
     assert [data_spec.answers[number] for number in numbers.tolist()] == truths
-    assert class_ids([None, 1], 2, objective.table.index, 3, objective.named).tolist() == [-1, 1]
+    assert objective.table.ids([None, 1], 2).tolist() == [-1, 1]
 
 
 def test_a_column_of_digits_that_is_text(tmp_path: Path) -> None:
@@ -59,8 +59,7 @@ def test_a_column_of_digits_that_is_text(tmp_path: Path) -> None:
     assert label_names([text]) == ("1", "10", "2")
     assert label_names([numbers]) == ()
     assert Classification().labels([numbers]) == ("1", "2", "10")
-    index = {"1": 0, "2": 1, "10": 2}
-    assert class_ids(torch.tensor([1, 2, 10]), 3, index, 3, named=False).tolist() == [0, 1, 2]
+    assert LabelTable(("1", "2", "10"), 3).ids(torch.tensor([1, 2, 10]), 3).tolist() == [0, 1, 2]
 
 
 def test_data_sets_that_number_labels_differently_are_refused_together(tmp_path: Path) -> None:

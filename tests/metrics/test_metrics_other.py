@@ -20,8 +20,8 @@ def test_real_dev_set_has_the_official_number_of_groups(shared):
     labels = [row["label"] == "True" for row in rows]
     names = [row["identifier"] for row in rows]
     assert classification.consistency(names, [True] * len(rows)) == 1.0
-    assert classification.accuracy(labels) == pytest.approx(3_551 / 6_982)
-    assert classification.consistency(names, labels) < classification.accuracy(labels)
+    assert np.mean(labels) == pytest.approx(3_551 / 6_982)
+    assert classification.consistency(names, labels) < np.mean(labels)
 
 
 def test_a_group_is_right_only_if_every_pair_is():

@@ -79,7 +79,7 @@ def test_it_learns_its_pairs_and_matching_reads_its_scores() -> None:
 
 
 def test_wrong_noise_and_missing_features_are_refused() -> None:
-    with pytest.raises(ComponentError, match="Noise"):
+    with pytest.raises(ComponentError, match=r"bag-contrast\.noise"):
         made(noise=[1.0, -1.0])
     batch = make_batch()
     batch.clean.images.regions = None
@@ -139,5 +139,5 @@ def test_members_have_noise_of_their_own() -> None:
 
 @pytest.mark.parametrize("wrong", [{"members": 0}, {"pooling": []}, {"pooling": ["max", "max"]}])
 def test_members_and_pooling_that_cannot_be_are_refused(wrong) -> None:
-    with pytest.raises(ComponentError, match="Linear encoders"):
+    with pytest.raises(ComponentError, match=r"Linear encoders|members"):
         made(**wrong)

@@ -76,17 +76,17 @@ def test_unlabelled_examples_count_for_nothing(model):
 
 def test_labels_by_number_and_by_word_are_the_same(model):
     objective = make(model, "classification")
-    words = objective.numbers(["cat", "yes", None], torch.zeros(3, 4))
-    numbers = objective.numbers([0, 3, None], torch.zeros(3, 4))
+    words = objective.table.ids(["cat", "yes", None], 3)
+    numbers = objective.table.ids([0, 3, None], 3)
     assert words.tolist() == numbers.tolist() == [0, 3, -1]
 
 
 def test_a_label_outside_the_classes_is_named(model):
     with pytest.raises(DataError, match="none of the classes") as met:
-        make(model, "classification").numbers(["horse"], torch.zeros(1, 4))
+        make(model, "classification").table.ids(["horse"], 1)
     assert "horse" in str(met.value)
     with pytest.raises(DataError, match="none of the classes"):
-        make(model, "classification", classes=2).numbers(torch.tensor([5]), torch.zeros(1, 2))
+        make(model, "classification", classes=2).table.ids(torch.tensor([5]), 1)
 
 
 def test_a_head_needs_classes(model):

@@ -9,6 +9,7 @@ from tiny_batches import SMALL, make_text
 from vlcli_deit import DeiT
 from vlcli_vlmo import VLMo
 
+from vlcli import registry
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import ComponentError, DataError, RecipeError
@@ -230,7 +231,7 @@ def test_beit_as_transformers_has_it(tmp_path):
 )
 def test_what_does_not_fit_is_refused(options):
     with pytest.raises(ComponentError):
-        MaskedImage(model(), SMALL, **options)
+        registry.build("objectives", {"name": "masked-image", **options}, model(), SMALL)
 
 
 def test_a_model_that_cannot_hide_patches_is_refused():

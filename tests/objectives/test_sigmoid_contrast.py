@@ -35,7 +35,7 @@ def test_the_loss_is_the_published_formula():
     part, step = made.objectives["sigmoid-contrast"], made.step(batch)
     assert isinstance(part, SigmoidContrast)
     with torch.no_grad():
-        texts, images = (F.normalize(one, dim=-1) for one in part.unique(step))
+        texts, images = (part.embed(step, side) for side in ("text", "image"))
         logits = texts @ images.T * part.scale.exp() + part.offset
         signs = 2 * torch.eye(4, dtype=logits.dtype) - 1
         wanted = -F.logsigmoid(signs * logits).sum(-1).mean()

@@ -40,7 +40,7 @@ from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any, TypeVar
 
 NAME = "most_frequent"
 """The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
@@ -17,6 +18,7 @@ ACCURACIES = ("accuracy", "top1", "aacc")
 MOST = 0.95
 """The share of one answer from which a model counts as collapsed."""
 Row = Mapping[str, Any]
+Answer = TypeVar("Answer", str, tuple[str, ...])
 
 
 def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, float]:
@@ -35,7 +37,11 @@ def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, flo
         scores = _scores(row)
         if scores is not None and (kind is None or row.get(kind) not in (None, "")):
             groups[NAME if kind is None else f"{NAME}/{row[kind]}"].append(scores)
-    return {name: _score_of_best(groups[name]) for name in sorted(groups)}
+    means = {}
+    for name, answers in sorted(groups.items()):
+        best = most_common([_best(scores) for scores in answers if scores] or [""])
+        means[name] = fmean(scores.get(best, 0.0) for scores in answers)
+    return means
 
 
 def beside(name: str, metrics: Mapping[str, float]) -> str | None:
@@ -120,9 +126,7 @@ def _best(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda answer: scores[answer])
 
 
-def _score_of_best(answers: Sequence[Mapping[str, float]]) -> float:
-    best = Counter(_best(scores) for scores in answers if scores)
-    if not best:
-        return 0.0
-    chosen = min(best, key=lambda answer: (-best[answer], answer))
-    return math.fsum(float(scores.get(chosen, 0.0)) for scores in answers) / len(answers)
+def most_common(answers: Iterable[Answer]) -> Answer:
+    """Return the most frequent answer; of equally frequent ones, the first by the alphabet."""
+    counts = Counter(answers)
+    return min(counts, key=lambda answer: (-counts[answer], answer))

@@ -5,6 +5,7 @@ Everything follows from ranks: of each true word, its index (from 0) in the pred
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -48,25 +49,21 @@ def group_of(identifier: str) -> str:
 
 def consistency(identifiers: Iterable[str], correct: Iterable[bool]) -> float:
     """Return the share of sentences that are judged rightly on every pair of pictures they come with."""
-    groups: dict[str, bool] = {}
-    for identifier, right in zip(identifiers, correct, strict=True):
-        group = group_of(identifier)
-        groups[group] = groups.get(group, True) and bool(right)
-    return sum(groups.values()) / len(groups) if groups else 0.0
+    pairs = list(zip(map(group_of, identifiers), correct, strict=True))
+    groups, wrong = {group for group, _ in pairs}, {group for group, right in pairs if not right}
+    return len(groups - wrong) / max(1, len(groups))
 
 
-def accuracy(correct: Sequence[bool]) -> float:
-    """Return the share of right ones; 0 of none."""
-    return sum(map(bool, correct)) / len(correct) if correct else 0.0
+def by_kind(rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct", prefix: str = "") -> dict[str, float]:
+    """Return the mean of ``value`` for each value of ``key``, sorted by it, as ``prefix`` and that value.
 
-
-def by_kind(rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct") -> dict[str, float]:
-    """Return the mean of ``value`` for each value of ``key``, sorted by it; rows without the key are left out."""
+    Rows without the key are left out.
+    """
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.get(key) not in (None, ""):
             groups[str(row[key])].append(float(row[value]))
-    return {kind: sum(groups[kind]) / len(groups[kind]) for kind in sorted(groups)}
+    return {prefix + kind: fmean(groups[kind]) for kind in sorted(groups)}
 
 
 WORDS = frozenset({"yes", "no"})
@@ -82,12 +79,14 @@ def yes_no(predictions: Sequence[str], labels: Sequence[str]) -> dict[str, float
     """
     if not labels or not WORDS.issuperset(labels):
         return {}
-    said = sum(word == "yes" for word in predictions)
-    true = sum(word == "yes" for word in labels)
+    said, true = predictions.count("yes"), labels.count("yes")
     both = sum(word == label == "yes" for word, label in zip(predictions, labels, strict=True))
-    precision, recall = both / said if said else 0.0, both / true if true else 0.0
-    f1 = 2 * both / (said + true) if said + true else 0.0
-    return {"precision": precision, "recall": recall, "f1": f1, "yes_ratio": said / len(labels)}
+    return {**_rates(both, said, true), "yes_ratio": said / len(labels)}
+
+
+def _rates(both: int, said: int, true: int) -> dict[str, float]:
+    precision, recall = both / max(said, 1), both / max(true, 1)
+    return {"precision": precision, "recall": recall, "f1": f1(precision, recall)}
 
 
 Count = int | Literal["own"]
@@ -107,7 +106,7 @@ def per_image(ranks: Ranks, count: Count) -> dict[str, float]:
         ranks: for each picture, the rank of each of its true words.
     """
     rows = [pooled([picture], count) for picture in ranks if picture]
-    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}
+    return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
 
 
 def pooled(ranks: Ranks, count: Count) -> dict[str, float]:
@@ -115,23 +114,4 @@ def pooled(ranks: Ranks, count: Count) -> dict[str, float]:
     sizes = [(picture, len(picture) if count == "own" else count) for picture in ranks if picture]
     hits = sum(rank < size for picture, size in sizes for rank in picture)
     predicted, true = sum(size for _, size in sizes), sum(len(picture) for picture, _ in sizes)
-    if not true:
-        return {}
-    precision, recall = hits / predicted, hits / true
-    return {"precision": precision, "recall": recall, "f1": f1(precision, recall)}
-
-
-def average_precision(scores: Sequence[float], truth: Sequence[bool]) -> float | None:
-    """Return the mean of the precision at each true picture, pictures sorted by score; None where no picture is true.
-
-    Ties are taken together, at the precision behind the last of them.
-    """
-    order = sorted(zip(scores, truth, strict=True), key=lambda pair: -pair[0])
-    total, hits, waiting = 0.0, 0, 0
-    for rank, (score, true) in enumerate(order, 1):
-        hits += true
-        waiting += true
-        if rank == len(order) or order[rank][0] != score:
-            total += waiting * hits / rank
-            waiting = 0
-    return total / hits if hits else None
+    return _rates(hits, predicted, true) if true else {}

@@ -190,7 +190,7 @@ def _spread(values: Numbers, groups: Groups, ends: tuple[float, ...]) -> tuple[N
     over_examples = ((shared / others).sum(-1) + beside) / many * (pairs + expected)
     inflation = 1 + np.maximum(np.maximum(over_pairs, over_examples), 0) / np.maximum(alike, 1e-300)
     if not ends and groups.count > 1:
-        inflation = inflation * groups.count / (groups.count - 1)
+        inflation *= groups.count / (groups.count - 1)
     return mean, alike / total, inflation
 
 

@@ -28,8 +28,8 @@ def _clusters(path: Path, changed: int) -> Clusters | None:
     images = {str(row.get("key")): [str(image) for image in row.get("images") or []] for row in rows}
     first = _joined(images.values())
     by_key = {key: first[names[0]] for key, names in images.items() if names}
-    asking = {f"text/{name}": one for name, one in first.items()}  # an example may have the name of another's picture
-    return first | by_key | asking
+    # an example may have the name of another's picture
+    return first | by_key | {f"text/{name}": one for name, one in first.items()}
 
 
 def _joined(groups: Iterable[list[str]]) -> dict[str, str]:

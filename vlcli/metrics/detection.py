@@ -16,7 +16,7 @@ LIMITS = (1, 10, 100)
 
 
 def average_precision(
-    truth: Mapping[str, list[dict[str, Any]]], detections: Sequence[Mapping[str, Any]], *, by_class: bool = True
+    truth: Mapping[str, list[dict[str, Any]]], detections: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
     """Return COCO's average precision of boxes (Lin et al. 2014; pycocotools).
 
@@ -28,10 +28,15 @@ def average_precision(
         ``AP`` (mean over the thresholds .50 to .95), ``AP50``, ``AP75``, ``APs``, ``APm``, ``APl`` (areas below 32²,
         below 96² and above), ``AR1``, ``AR10``, ``AR100``. What no box of the truth decides is left out.
     """
-    pair = (_document(truth, truth["annotations"]), _document(truth, detections))
-    evaluated = _pycocotools("cocoeval").COCOeval(*pair, "bbox")
-    evaluated.params.maxDets = list(LIMITS)
+    try:
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+    except ImportError as error:
+        raise ComponentError("Average precision needs pycocotools.", got=str(error), hint=INSTALL) from None
     with contextlib.redirect_stdout(io.StringIO()):
+        pair = (_indexed(COCO(), truth, notes) for notes in (truth["annotations"], detections))
+        evaluated = COCOeval(*pair, "bbox")
+        evaluated.params.maxDets = list(LIMITS)
         evaluated.evaluate()
         evaluated.accumulate()
     precision, recall = evaluated.eval["precision"], evaluated.eval["recall"]  # (T, R, K, A, M), (T, K, A, M)
@@ -41,29 +46,16 @@ def average_precision(
     means |= {f"AP{round(100 * value)}": all_sizes[np.isclose(steps, value)] for value in (0.5, 0.75)}
     means |= {f"AP{name[0]}": precision[:, :, :, AREAS.index(name), -1] for name in AREAS[1:]}
     means |= {f"AR{limit}": recall[:, :, 0, number] for number, limit in enumerate(LIMITS)}
-    if by_class:
-        names = {row["id"]: str(row.get("name", row["id"])) for row in truth["categories"]}
-        order = [names[key] for key in evaluated.params.catIds]
-        means |= {f"AP/{name}": all_sizes[:, :, number] for number, name in enumerate(order)}
+    names = {row["id"]: str(row.get("name", row["id"])) for row in truth["categories"]}
+    means |= {f"AP/{names[key]}": all_sizes[:, :, number] for number, key in enumerate(evaluated.params.catIds)}
     return {name: float(values[values > -1].mean()) for name, values in means.items() if (values > -1).any()}
 
 
-def _document(truth: Mapping[str, list[dict[str, Any]]], notes: Sequence[Mapping[str, Any]]) -> Any:
-    coco = _pycocotools("coco").COCO()
+def _indexed(coco: Any, truth: Mapping[str, list[dict[str, Any]]], notes: Sequence[Mapping[str, Any]]) -> Any:
     rows = [
         {"area": note["bbox"][2] * note["bbox"][3], "iscrowd": 0, **note, "id": number}
         for number, note in enumerate(notes, 1)
     ]
     coco.dataset = {"images": truth["images"], "categories": truth["categories"], "annotations": rows}
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco.createIndex()
+    coco.createIndex()
     return coco
-
-
-def _pycocotools(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(f"pycocotools.{name}")
-    except ImportError as error:
-        raise ComponentError("Average precision needs pycocotools.", got=str(error), hint=INSTALL) from None

@@ -6,6 +6,7 @@ Rows are predictions with ``key``, ``prediction``, ``answer`` and what the quest
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from vlcli.metrics.baseline import most_frequent
@@ -26,42 +27,24 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
         rows: predictions whose answer is known.
         choices: ``valid`` and ``plausible`` answers by question id.
     """
-    judged = [{**row, "correct": is_right(row["prediction"], row["answer"])} for row in rows]
+    judged = [{**row, "correct": str(row["prediction"]) == str(row["answer"])} for row in rows]
     balanced = [row for row in judged if row.get("balanced", True)]
     if not balanced:
         return {}
-    results = {"accuracy": _mean(row["correct"] for row in balanced), **most_frequent(balanced)}
-    typed = [
-        {**row, "kind": "open" if row["structural"] == "query" else "binary"}
-        for row in balanced
-        if row.get("structural")
-    ]
+    results = {"accuracy": fmean(row["correct"] for row in balanced), **most_frequent(balanced)}
+    typed = [row for row in balanced if row.get("structural")]
+    typed = [{**row, "kind": "open" if row["structural"] == "query" else "binary"} for row in typed]
     results |= by_kind(typed, "kind") | most_frequent(typed, "kind")
     for kind in ("structural", "semantic"):
-        results |= {f"accuracy/{name}": value for name, value in by_kind(balanced, kind).items()}
-        results |= most_frequent(balanced, kind)
-    if (value := consistency(balanced, judged)) is not None:
-        results["consistency"] = value
-    if (value := distribution(balanced)) is not None:
-        results["distribution"] = value
-    known = [row for row in balanced if row["key"] in choices] if choices else []
-    if choices and known:
-        results["validity"] = _mean(_belongs(row, choices[row["key"]]["valid"]) for row in known)
-        results["plausibility"] = _mean(_belongs(row, choices[row["key"]]["plausible"]) for row in known)
+        results |= by_kind(balanced, kind, prefix="accuracy/") | most_frequent(balanced, kind)
+    results |= consistency(balanced, judged) | distribution(balanced)
+    lists = [(row, choices[row["key"]]) for row in balanced if row["key"] in choices] if choices else []
+    for name, key in (("validity", "valid"), ("plausibility", "plausible")) if lists else ():
+        results[name] = fmean(_belongs(row, allowed[key]) for row, allowed in lists)
     return results
 
 
-def is_right(prediction: Any, answer: Any) -> bool:
-    """Return whether a prediction is the answer, to the letter."""
-    return str(prediction) == str(answer)
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = [float(value) for value in values]
-    return sum(listed) / len(listed) if listed else 0.0
-
-
-def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> float | None:
+def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> dict[str, float]:
     """Return the mean over rightly answered questions of the share of right ones among those that their answer settles.
 
     The official evaluation wants predictions for all questions; here, entailed questions without one are left out.
@@ -71,33 +54,28 @@ def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> float | None:
         judged: every question that was answered, with ``correct``.
 
     Returns:
-        None where no right answer settles another question that was answered.
+        ``consistency``; nothing where no right answer settles another question that was answered.
     """
     right = {row["key"]: bool(row["correct"]) for row in judged}
     shares = []
     for row in rows:
         settled = [right[other] for other in row.get("entailed") or () if other != row["key"] and other in right]
         if row["correct"] and settled:
-            shares.append(_mean(settled))
-    return _mean(shares) if shares else None
+            shares.append(fmean(settled))
+    return {"consistency": fmean(shares)} if shares else {}
 
 
-def distribution(rows: Iterable[Row]) -> float | None:
+def distribution(rows: Iterable[Row]) -> dict[str, float]:
     """Return the chi-square distance of predicted and true answers within question groups, over 100; less is better."""
-    true: dict[str, Counter[str]] = defaultdict(Counter)
-    guessed: dict[str, Counter[str]] = defaultdict(Counter)
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("group"):
-            true[row["group"]][row["answer"]] += 1
-            guessed[row["group"]][row["prediction"]] += 1
-    total = sum(counts.total() for counts in true.values())
-    if not total:
-        return None
-    distances = (
-        counts.total() * sum((guessed[group][answer] - count) ** 2 / count for answer, count in counts.items())
-        for group, counts in true.items()
-    )
-    return sum(distances) / total / 100
+            groups[row["group"]].append(row)
+    total = 0.0
+    for group in groups.values():
+        true, guessed = (Counter(row[name] for row in group) for name in ("answer", "prediction"))
+        total += len(group) * sum((guessed[answer] - count) ** 2 / count for answer, count in true.items())
+    return {"distribution": total / sum(map(len, groups.values())) / 100} if groups else {}
 
 
 def _belongs(row: Row, group: Sequence[str]) -> bool:

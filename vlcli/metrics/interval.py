@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 LEVEL = 0.95
 
@@ -39,20 +40,14 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     count = len(values)
     if not count:
         raise ValueError("an interval needs at least one value")
-    mean = math.fsum(values) / count
+    mean = fmean(values)
     if count == 1 or max(values) - min(values) <= 1e-12 * max(1.0, *map(abs, values)):
         return Interval(mean, count=count)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    return student(mean, variance / count, count - 1, level, count)
-
-
-def student(mean: float, variance: float, freedom: float, level: float, count: int) -> Interval:
-    """Return Student's interval and the p value of 0, of a mean with this variance."""
     from scipy.special import stdtr
 
-    error = math.sqrt(variance)
-    half = quantile(level, freedom) * error
-    return Interval(mean, mean - half, mean + half, count, 2 * float(stdtr(freedom, -abs(mean) / error)))
+    error = stdev(values) / math.sqrt(count)
+    half = quantile(level, count - 1) * error
+    return Interval(mean, mean - half, mean + half, count, 2 * float(stdtr(count - 1, -abs(mean) / error)))
 
 
 def quantile(level: float, freedom: float) -> float:

@@ -5,7 +5,7 @@ rounding did; here the expectation over all orders of the tied candidates is tak
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,28 +86,9 @@ def expected_rank(queries: Standing) -> NDArray[np.float64]:
 
 def hit_chance(queries: Standing, k: int) -> NDArray[np.float64]:
     """Return the chance (Q,) that a right candidate is among the first ``k``."""
-    rows = zip(queries.above.tolist(), queries.tied.tolist(), queries.right.tolist(), strict=True)
-    return np.array([_chance(min(k, queries.total) - above, tied, right) for above, tied, right in rows])
-
-
-def _chance(slots: int, tied: int, right: int) -> float:
-    if slots <= 0:
-        return 0.0
-    if slots > tied:
-        return 1.0
-    return 1.0 - math.comb(tied, slots) / math.comb(tied + right, slots)
-
-
-def recall(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return ``r@k`` for each k, their mean ``r_mean``, and ``median_rank``, over the queries of ``scores`` (Q, C)."""
-    return recall_of(standing(scores, relevant), ks)
-
-
-def recall_of(queries: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return ``r@k`` for each k, their mean ``r_mean`` (mean TR and mean IR of papers), and ``median_rank``."""
-    recalls = {f"r@{k}": float(hit_chance(queries, k).mean()) for k in ks}
-    mean = sum(recalls.values()) / len(recalls)
-    return {**recalls, "r_mean": mean, "median_rank": float(np.median(expected_rank(queries)))}
+    slots = np.clip(min(k, queries.total) - queries.above, 0, queries.tied + 1)  # one more than the wrong ones: sure
+    rows = zip(slots.tolist(), queries.tied.tolist(), queries.right.tolist(), strict=True)
+    return np.array([1.0 - math.comb(tied, free) / math.comb(tied + right, free) for free, tied, right in rows])
 
 
 def joined(parts: Sequence[Standing]) -> Standing:
@@ -123,7 +104,15 @@ def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] =
         scores: (N, M) of N texts with M images.
         relevant: (N, M) which belong together.
     """
-    image = {f"image/{name}": value for name, value in recall(scores, relevant, ks).items()}
-    text = {f"text/{name}": value for name, value in recall(scores.T, relevant.T, ks).items()}
-    hits = [value for name, value in {**image, **text}.items() if "r@" in name]
-    return {**image, **text, "r_mean": sum(hits) / len(hits)}
+    return recalls((standing(scores, relevant), standing(scores.T, relevant.T)), ks)
+
+
+def recalls(both: Iterable[Standing], ks: tuple[int, ...]) -> dict[str, float]:
+    """Return ``r@k``, their mean ``r_mean`` (mean TR and mean IR of papers) and ``median_rank`` of both ways."""
+    metrics: dict[str, float] = {}
+    for side, queries in zip(("image", "text"), both, strict=True):
+        hits = {f"{side}/r@{k}": float(hit_chance(queries, k).mean()) for k in ks}
+        rank = float(np.median(expected_rank(queries)))
+        metrics |= {**hits, f"{side}/r_mean": sum(hits.values()) / len(hits), f"{side}/median_rank": rank}
+    hits = {name: value for name, value in metrics.items() if "r@" in name}
+    return {**metrics, "r_mean": sum(hits.values()) / len(hits)}

@@ -93,13 +93,9 @@ def _candidates(name: str, rows: Sequence[Row]) -> Iterator[dict[str, float]]:
     if kind.startswith("r@") and kind[2:].isdigit():
         ranks = _field([row for row in rows if str(row.get("key", "")).startswith(f"{first}/")], "rank")
         yield {key: float(rank <= int(kind[2:])) for key, rank in ranks.items()}
-    fields = dict.fromkeys((name, first, *FIELDS.get(first, ())))
-    if not kind:
-        yield from (_field(rows, field) for field in fields)
-        return
-    for group in kind_fields(rows):
-        part = [row for row in rows if row.get(group) == kind]
-        yield from (_field(part, field) for field in fields)
+    parts = [[row for row in rows if row.get(group) == kind] for group in kind_fields(rows)] if kind else [rows]
+    for part in parts:
+        yield from (_field(part, field) for field in dict.fromkeys((name, first, *FIELDS.get(first, ()))))
 
 
 def _field(rows: Sequence[Row], field: str) -> dict[str, float]:

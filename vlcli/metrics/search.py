@@ -27,7 +27,6 @@ class Vectors(Protocol):
     @property
     def shape(self) -> Any:
         """Rows and columns."""
-        ...
 
     def __getitem__(self, rows: slice) -> Any: ...
 

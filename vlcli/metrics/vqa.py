@@ -7,6 +7,7 @@ named where they stand.
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 ARTICLES = frozenset({"a", "an", "the"})
@@ -40,11 +41,9 @@ CONTRACTIONS = {
 
 def strip_punctuation(text: str) -> str:
     """Drop signs beside a space (all signs where a number has a comma), turn others into spaces, drop full stops."""
-    numeric = _COMMA_IN_NUMBER.search(text) is not None
-    cleaned = text
+    numeric, cleaned = _COMMA_IN_NUMBER.search(text), text
     for sign in PUNCTUATION:
-        beside_space = f"{sign} " in text or f" {sign}" in text
-        cleaned = cleaned.replace(sign, "" if beside_space or numeric else " ")
+        cleaned = cleaned.replace(sign, "" if numeric or f"{sign} " in text or f" {sign}" in text else " ")
     return _PERIOD.sub("", cleaned, count=_MOST_PERIODS)
 
 
@@ -95,8 +94,7 @@ def accuracy(answer: str, people: Sequence[str]) -> float:
     if len(people) < 2:
         return float(people == [answer])
     matches = sum(item == answer for item in people)
-    left_out = [min(1.0, (matches - (item == answer)) / 3) for item in people]
-    return sum(left_out) / len(left_out)
+    return fmean(min(1.0, (matches - (item == answer)) / 3) for item in people)
 
 
 def accuracies(people: Sequence[str]) -> dict[str, float]:

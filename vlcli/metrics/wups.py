@@ -52,8 +52,8 @@ def wups(
     """
 
     def member(answer: str, answers: Collection[str]) -> float:
-        values = [alike(answer, other) for other in answers]
-        return max((value if value >= threshold else LOWERED * value for value in values), default=0.0)
+        best = max(alike(answer, other) for other in answers)
+        return best if best >= threshold else LOWERED * best
 
     if not truth or not said:
         return float(not truth and not said)

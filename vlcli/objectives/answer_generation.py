@@ -11,13 +11,13 @@ from torch import Tensor
 
 from vlcli.data.collate import collate_texts
 from vlcli.data.sample import TextSample
-from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model, Text
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
-from vlcli.objectives.momentum import checked_share, ramped, softened
+from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
+from vlcli.objectives.momentum import MomentumHeads, softened
+from vlcli.registry.bounds import Positive
 
 
-class AnswerGeneration(Objective):
+class AnswerGeneration(MomentumHeads):
     """Say the answers to a question about a picture, word by word (ALBEF's VQA).
 
     Every different answer that people gave is said, and its loss, a sum over words, counts by the share of people who
@@ -25,9 +25,6 @@ class AnswerGeneration(Objective):
     worlds), the score times ``alone`` counts. The loss is a mean over questions.
 
     Args:
-        distill: share of the momentum copy's words in the right ones.
-        ramp: steps over which that share rises from 0.
-        momentum: what the copy keeps of itself a step.
         alone: weight of an answer that one person gave.
         view: the view that is answered.
     """
@@ -36,22 +33,12 @@ class AnswerGeneration(Objective):
     requires = frozenset({"fuse", "decode"})
 
     def __init__(
-        self,
-        model: Model,
-        data_spec: DataSpec,
-        *,
-        distill: float = 0.4,
-        ramp: int = 0,
-        momentum: float = 0.995,
-        alone: float = 0.5,
-        view: str = "clean",
+        self, model: Model, data_spec: DataSpec, *, alone: Positive = 0.5, view: str = "clean", **options: Any
     ) -> None:
-        super().__init__(model, data_spec)
-        if alone <= 0:
-            raise ComponentError("A weight is above 0.", where="answer-generation.alone", got=str(alone))
-        self.distill = checked_share(distill, "answer-generation")
-        self.teacher_momentum = momentum if distill > 0 else None
-        self.ramp, self.alone, self.view, self.data_spec = ramp, alone, view, data_spec
+        super().__init__(model, data_spec, **options)
+        if not self.distill:
+            self.teacher_momentum = None
+        self.alone, self.view, self.data_spec = alone, view, data_spec
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -67,8 +54,7 @@ class AnswerGeneration(Objective):
         truth, real = text.ids[:, 1:], text.mask[:, 1:]
         scores = self._scores(step, text, question, real)  # (K, V)
         terms = F.cross_entropy(scores, truth[real], reduction="none")
-        share = ramped(self.distill, self.ramp, step.index)
-        if share > 0:
+        if (share := self.share(step)) > 0:
             with torch.no_grad():
                 guess = self._scores(step.teacher, text, question, real).softmax(1)
             terms = softened(terms, scores, guess, share)
@@ -81,32 +67,25 @@ class AnswerGeneration(Objective):
         """Return the answers of a batch (A texts), the example of each (A,), and its weight (A,)."""
         targets = step.batch.targets
         blank = [None] * len(step.batch)
-        rows = zip(targets.get("raw_answers") or blank, targets.get("answers") or blank, strict=True)
-        answers = [
-            (row, answer, weight)
-            for row, (people, scores) in enumerate(rows)
-            for answer, weight in answer_weights(people, scores, self.alone).items()
-        ]
+        answers, question, weights = [], [], []
+        for row in range(len(step.batch)):
+            people, scores = ((targets.get(name) or blank)[row] for name in ("raw_answers", "answers"))
+            shares = {answer: count / len(people or ()) for answer, count in Counter(people or ()).items()}
+            alone = {answer: score * self.alone for answer, score in (scores or {}).items() if score > 0}
+            for answer, weight in (shares or alone).items():
+                answers.append(self._encoded(answer))
+                question.append(row)
+                weights.append(weight)
+        texts = collate_texts(answers or [self._encoded("")], self.data_spec.pad_id)
         device = step.view(self.view).text_rows.device
-        encoded = [self._encoded(answer) for answer in [answer for _, answer, _ in answers] or [""]]
-        question = torch.tensor([row for row, _, _ in answers], dtype=torch.long, device=device)
-        weights = torch.tensor([weight for *_, weight in answers], dtype=torch.float64).to(device)
-        return collate_texts(encoded, self.data_spec.pad_id).to(device), question, weights
+        rows = torch.tensor(question, dtype=torch.long, device=device)
+        return texts.to(device), rows, torch.tensor(weights, dtype=torch.float64).to(device)
 
     def _encoded(self, answer: str) -> TextSample:
-        if self.tokenizer is not None:
-            sample: TextSample = self.tokenizer.encode_answer(answer)
-            return sample
         # without data (a rehearsal) every answer is empty
-        return TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
+        empty = TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
+        return empty if self.tokenizer is None else self.tokenizer.encode_answer(answer)
 
     def _scores(self, step: ForwardPasses, text: Text, question: Tensor, real: Tensor) -> Tensor:
         hidden = step.model.decode(text, step.fused(self.view).text.select(question))  # (A, T, D)
         return full_precision(step.model.next_words(hidden[:, :-1][real]))
-
-
-def answer_weights(people: Sequence[str] | None, scores: Mapping[str, float] | None, alone: float) -> dict[str, float]:
-    """Return the weight of each answer to a question: the share of people who gave it, or its score times ``alone``."""
-    if people:
-        return {answer: count / len(people) for answer, count in Counter(people).items()}
-    return {answer: score * alone for answer, score in (scores or {}).items() if score > 0}

@@ -24,42 +24,30 @@ from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precisi
 from vlcli.objectives.blanking import Only, seen
 
 
-class Answering(Objective):
-    """Answer a question about a picture, by classification over the answer table.
-
-    The target is ``answers``: a mapping from answer to score. ``bce`` is a sigmoid per answer against its score, summed
-    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the
-    best, or one drawn in proportion to the scores. Sentences that matching replaced are left out: the answer is not
-    theirs.
+class AnswerHead(Objective):
+    """Base of objectives that choose an answer of the table.
 
     Args:
-        loss: which loss.
-        sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is answered.
         source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
             for (``all_ans.json`` of LXMERT's release), under the data root or here. Rows are taken over by string.
-        smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
     """
 
-    paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
     requires = frozenset({"fuse"})
-    init_from = ("image-qa",)
     local_files = ("source_answers",)
+    loss: Literal["bce", "ce"] = "ce"
 
     def __init__(
         self,
         model: Model,
         data_spec: DataSpec,
         *,
-        loss: Literal["bce", "ce"] = "bce",
-        sample: bool = False,
         head: str | None = None,
         only: Only = "both",
         view: str = "clean",
         source_answers: str | None = None,
-        smoothing: float = 0.0,
     ) -> None:
         super().__init__(model, data_spec)
         if not data_spec.answers:
@@ -69,33 +57,18 @@ class Answering(Objective):
                 expected="data whose examples have answers, or an answer table",
                 hint="check `min_count` of the task against the size of the data",
             )
-        self.loss, self.sample, self.only, self.view = loss, sample, only, view
-        self.smoothing, self.source_answers = smoothing, source_answers
+        self.only, self.view, self.source_answers = only, view, source_answers
         self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)
-
-    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        answers, rows = self.questions(step)
-        logits = self.logits(step, rows)  # (Q, A)
-        target = self.targets([answers[row] for row in rows.tolist()]).to(logits)
-        score = target.gather(1, logits.argmax(1, keepdim=True))
-        if self.loss == "bce":
-            loss = Mean.of(F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1))
-        else:
-            best = self._draw(target, step.batch.seeds[rows]) if self.sample else target.argmax(1)
-            terms = F.cross_entropy(logits, best, reduction="none", label_smoothing=self.smoothing)
-            loss = Mean.of(terms, target.sum(1) > 0)
-        return ObjectiveOutput({"answering": loss}, metrics={"score": Mean.of(score)})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
         # the entropy of the answers; with ``bce`` of each by itself
-        answers = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
-        if not answers:
+        table = self.targets([one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)])  # (Q, A)
+        if not len(table):
             return None
-        table = self.targets(answers)  # (Q, A)
         if self.loss == "ce":
             known = table[table.sum(1) > 0]
             return entropy(torch.bincount(known.argmax(1), minlength=table.shape[1])) if len(known) else None
@@ -110,8 +83,7 @@ class Answering(Objective):
         """Return the answers of all examples, and the rows (Q,) of questions whose sentence was not replaced."""
         answers = step.batch.targets.get("answers") or [None] * len(step.batch)
         asked = torch.tensor([isinstance(item, Mapping) for item in answers], dtype=torch.bool)
-        matched = step.view(self.seen(step)).mask_labels.get("matched")
-        if matched is not None:
+        if (matched := step.view(self.seen(step)).mask_labels.get("matched")) is not None:
             asked &= matched.cpu() == 1
         return answers, asked.nonzero()[:, 0]
 
@@ -133,14 +105,62 @@ class Answering(Objective):
         # An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as
         # in LXMERT's released code.
         if KEY not in state and self.source_answers is not None:
-            file = Path(self.source_answers).expanduser()
-            theirs = read_answers(file)
+            theirs = read_answers(file := Path(self.source_answers).expanduser())
             if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
                 what = "The weights are not those of this answer table."
                 got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
                 raise DataError(what, where=str(file), got=got, expected=f"{len(theirs):,} rows in the last layer")
             state = {**state, KEY: encode(theirs.strings)}
         return self.table.adapt(state, self.state_dict(), report, find=AnswerList.find, blank=True)
+
+
+def draws(seeds: Tensor) -> list[float]:
+    """Return a number in [0, 1) for each seed."""
+    return [float(np.random.default_rng(seed & 0xFFFFFFFFFFFF).random()) for seed in seeds.tolist()]
+
+
+class Answering(AnswerHead):
+    """Answer a question about a picture, by classification over the answer table.
+
+    The target is ``answers``: a mapping from answer to score. ``bce`` is a sigmoid per answer against its score, summed
+    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the
+    best, or one drawn in proportion to the scores. Sentences that matching replaced are left out: the answer is not
+    theirs.
+
+    Args:
+        loss: which loss.
+        sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
+        smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
+    """
+
+    paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
+    init_from = ("image-qa",)
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        loss: Literal["bce", "ce"] = "bce",
+        sample: bool = False,
+        smoothing: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, data_spec, **options)
+        self.loss, self.sample, self.smoothing = loss, sample, smoothing
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        answers, rows = self.questions(step)
+        logits = self.logits(step, rows)  # (Q, A)
+        target = self.targets([answers[row] for row in rows.tolist()]).to(logits)
+        score = Mean.of(target.gather(1, logits.argmax(1, keepdim=True)))
+        if self.loss == "bce":
+            loss = Mean.of(F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1))
+        else:
+            best = self._draw(target, step.batch.seeds[rows]) if self.sample else target.argmax(1)
+            terms = F.cross_entropy(logits, best, reduction="none", label_smoothing=self.smoothing)
+            loss = Mean.of(terms, target.sum(1) > 0)
+        return ObjectiveOutput({"answering": loss}, metrics={"score": score})
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:
@@ -150,12 +170,7 @@ class Answering(Objective):
         return (running <= mark).sum(1).clamp(max=target.shape[1] - 1)
 
 
-def draws(seeds: Tensor) -> list[float]:
-    """Return a number in [0, 1) for each seed."""
-    return [float(np.random.default_rng(seed & 0xFFFFFFFFFFFF).random()) for seed in seeds.tolist()]
-
-
-class ImageQA(Answering):
+class ImageQA(AnswerHead):
     """Answer the questions among the sentences while pre-training; a softmax over the answer table.
 
     Each epoch draws one answer of a question in proportion to the scores, among those the table has. A sentence without
@@ -168,11 +183,7 @@ class ImageQA(Answering):
             table made of the training questions.
         answer_sets: only the table's answers that belong to one of these data sets (``vqa``, ``gqa``, ``visual7w``).
         size: answers of a table that is made of the training questions.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
-        only: what the model sees; ``text`` and ``images`` are controls.
         view: the view it shares.
-        source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
-            for, under the data root or here.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3; airsplay/lxmert for sampling and the table"
@@ -187,14 +198,10 @@ class ImageQA(Answering):
         answers: str | None = None,
         answer_sets: list[str] | None = None,
         size: int = ANSWER_TABLE_SIZE,
-        head: str | None = None,
-        only: Only = "both",
         view: str = "corrupted",
-        source_answers: str | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            model, data_spec, loss="ce", sample=True, head=head, only=only, view=view, source_answers=source_answers
-        )
+        super().__init__(model, data_spec, view=view, **options)
         self.rows = AnswerList(data_spec.answers)
 
     @classmethod
@@ -212,29 +219,23 @@ class ImageQA(Answering):
         logits = self.logits(step, rows)  # (Q, A)
         truth = self.drawn(known.values(), step.batch.seeds[rows.to(step.batch.seeds.device)])
         right = [scores.get(row, 0.0) for scores, row in zip(known.values(), logits.argmax(1).tolist(), strict=True)]
-        target = torch.tensor(truth).to(logits.device, torch.long)
-        loss = Mean.of(F.cross_entropy(logits, target, reduction="none"))
-        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(right))})
+        terms = F.cross_entropy(logits, torch.tensor(truth, dtype=torch.long, device=logits.device), reduction="none")
+        return ObjectiveOutput({"image-qa": Mean.of(terms)}, metrics={"score": Mean.of(logits.new_tensor(right))})
 
     @staticmethod
     def drawn(known: Iterable[Mapping[int, float]], seeds: Tensor) -> list[int]:
         """Draw a row of each example in proportion to its score."""
         rows = []
         for scores, number in zip(known, draws(seeds), strict=True):
-            left = number * sum(scores.values())
-            row = next(iter(scores))
-            for row, score in scores.items():  # noqa: B007 (the last one where rounding leaves a rest)
-                left -= score
-                if left < 0:
-                    break
-            rows.append(row)
+            ends = np.cumsum(list(scores.values()))
+            chosen = int(np.searchsorted(ends, number * ends[-1], side="right"))
+            rows.append(list(scores)[min(chosen, len(scores) - 1)])  # the last one where rounding leaves a rest
         return rows
 
     def known(self, answers: Mapping[str, float]) -> dict[int, float]:
         """Return row -> score of the answers that the table has; of two that are one there, the higher score."""
         rows: dict[int, float] = {}
         for answer, score in answers.items():
-            row = self.rows.find(answer)
-            if row is not None and score > rows.get(row, 0.0):
+            if (row := self.rows.find(answer)) is not None and score > rows.get(row, 0.0):
                 rows[row] = float(score)
         return rows

@@ -10,7 +10,7 @@ from vlcli.data.answers import AnswerList
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import table_form
 
-_END = b"\x00"
+_END = "\x00"
 KEY = "table.utf8"
 
 
@@ -62,18 +62,15 @@ class AnswerTable(nn.Module):
         if not fitting:  # another sort of head: its shapes will not fit either, and the load report says so
             return state
         last, old = fitting[-1].rpartition(".")[0], AnswerList(theirs)
-        pairs = [(row, there) for row, answer in enumerate(self.answers) if (there := find(old, answer)) is not None]
-        moved = dict(state)
+        places = {row: there for row, answer in enumerate(self.answers) if (there := find(old, answer)) is not None}
+        moved = {**state, KEY: self.utf8.clone()}
         for name in fitting:
             if name.rpartition(".")[0] == last:
                 moved[name] = torch.zeros_like(fresh[name]) if blank else fresh[name].detach().clone()
-                if pairs:
-                    new_rows, old_rows = (torch.tensor(column) for column in zip(*pairs, strict=True))
-                    moved[name][new_rows] = state[name][old_rows].to(moved[name])
-        moved[KEY] = self.utf8.clone()
-        wanted = len(self.answers)
-        rest = f", {wanted - len(pairs)} set to zero" if blank and len(pairs) < wanted else ""
-        report.append(f"answer rows moved by string: {len(pairs)} of {wanted} known (of {len(theirs)}){rest}")
+                moved[name][list(places)] = state[name][list(places.values())].to(moved[name])
+        wanted, known = len(self.answers), len(places)
+        rest = f", {wanted - known} set to zero" if blank and known < wanted else ""
+        report.append(f"answer rows moved by string: {known} of {wanted} known (of {len(theirs)}){rest}")
         return moved
 
     def _is_rows(self, theirs: Tensor, ours: Tensor, old: int) -> bool:
@@ -83,13 +80,12 @@ class AnswerTable(nn.Module):
 
 def encode(answers: tuple[str, ...]) -> Tensor:
     """Return each string in UTF-8 with a zero behind it, uint8 (bytes,)."""
-    raw = b"".join(answer.encode() + _END for answer in answers)
-    return torch.tensor(list(raw), dtype=torch.uint8)
+    return torch.tensor(list("".join(answer + _END for answer in answers).encode()), dtype=torch.uint8)
 
 
 def decode(table: Tensor) -> tuple[str, ...]:
     """Return the strings of :func:`encode`."""
-    return tuple(part.decode() for part in bytes(table.cpu().tolist()).split(_END)[:-1])
+    return tuple(bytes(table.cpu().tolist()).decode().split(_END)[:-1])
 
 
 def entropy(counts: Tensor, smoothing: float = 0.0) -> float:
@@ -98,42 +94,52 @@ def entropy(counts: Tensor, smoothing: float = 0.0) -> float:
     return float(torch.special.entr(shares).sum())
 
 
-def label_entropy(
-    targets: Sequence[Mapping[str, Any]], index: Mapping[str, int], count: int, smoothing: float, named: bool
-) -> float | None:
-    """Return the entropy of the labels of examples; None where they have none."""
-    values = [one["label"] for one in targets if isinstance(one.get("label"), int | str)]
-    labels = class_ids(values, len(values), index, count, named) if values else torch.zeros(0)
-    known = labels[labels >= 0]
-    return entropy(torch.bincount(known, minlength=count), smoothing) if len(known) else None
-
-
-def class_ids(values: Any, rows: int, index: Mapping[str, int], count: int, named: bool) -> Tensor:
-    """Return class ids (rows,), -1 where an example has no label.
+class LabelTable(AnswerTable):
+    """Labels of a classifier, which the data give by string or by number.
 
     Args:
-        values: the batch's target: class numbers, label strings, or None where no example has one.
-        index: the number of each label string; empty where the data's numbers are those of the classes.
-        named: whether the data name their labels: then numbers are those of the classes, also where names are digits.
+        answers: the strings; empty where the data's numbers are those of the classes.
+        count: number of classes.
     """
-    if values is None:
-        return torch.full((rows,), -1, dtype=torch.long)
-    if isinstance(values, Tensor) and (named or not index):
-        labels = values.long()
-    else:
-        numbers = []
-        for value in values.tolist() if isinstance(values, Tensor) else values:
-            number = value if named and isinstance(value, int) else index.get(str(value), value)
-            number = -1 if value is None or value == "" else number
-            if not isinstance(number, int):
-                raise _unknown(value, index, count)
-            numbers.append(int(number))
-        labels = torch.tensor(numbers)
-    if len(labels) and (int(labels.max()) >= count or int(labels.min()) < -1):
-        raise _unknown(int(labels.max()), index, count)
-    return labels
 
+    named = False  # whether the data name their labels: then numbers are those of the classes, also of names of digits
 
-def _unknown(value: Any, index: Mapping[str, int], count: int) -> DataError:
-    known = ", ".join(list(index)[:8]) if index else f"0 to {count - 1}"
-    return DataError("A label is none of the classes.", where="target label", got=repr(value), expected=known)
+    def __init__(self, answers: tuple[str, ...], count: int) -> None:
+        super().__init__(answers)
+        self.count = count
+
+    def entropy(self, targets: Sequence[Mapping[str, Any]], smoothing: float) -> float | None:
+        """Return the entropy of the labels of examples; None where they have none."""
+        values = [one["label"] for one in targets if isinstance(one.get("label"), int | str)]
+        labels = self.ids(values, len(values))
+        known = labels[labels >= 0]
+        return entropy(torch.bincount(known, minlength=self.count), smoothing) if len(known) else None
+
+    def ids(self, values: Any, rows: int) -> Tensor:
+        """Return class ids (rows,), -1 where an example has no label.
+
+        Args:
+            values: the batch's target: class numbers, label strings, or None where no example has one.
+        """
+        if values is None:
+            return torch.full((rows,), -1, dtype=torch.long)
+        if isinstance(values, Tensor) and (self.named or not self.index):
+            labels = values.long()
+        else:
+            labels = torch.tensor([self._number(value) for value in values], dtype=torch.long)
+        if len(labels) and (int(labels.max()) >= self.count or int(labels.min()) < -1):
+            raise self._unknown(int(labels.max()))
+        return labels
+
+    def _number(self, value: Any) -> int:
+        value = value.item() if isinstance(value, Tensor) else value
+        if value is None or value == "":
+            return -1
+        number = value if self.named and isinstance(value, int) else self.index.get(str(value), value)
+        if not isinstance(number, int):
+            raise self._unknown(value)
+        return number
+
+    def _unknown(self, value: Any) -> DataError:
+        known = ", ".join(self.answers[:8]) or f"0 to {self.count - 1}"
+        return DataError("A label is none of the classes.", where="target label", got=repr(value), expected=known)

@@ -13,6 +13,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, ForwardPasses, Images, Model, Text
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
+from vlcli.registry.bounds import Count, NotNegative
 
 Pooling = Literal["mean", "max"]
 
@@ -58,9 +59,9 @@ class BagContrast(Contrast):
         data_spec: DataSpec,
         *,
         width: int = 128,
-        members: int = 1,
+        members: Count = 1,
         pooling: tuple[Pooling, ...] = ("mean",),
-        noise: tuple[float, float] = (1.0, 1.0),
+        noise: tuple[NotNegative, NotNegative] = (1.0, 1.0),
         init_std: float = 0.002,
         temperature: float = 0.1,
         learned: bool = False,
@@ -69,15 +70,10 @@ class BagContrast(Contrast):
     ) -> None:
         options: dict[str, Any] = {"temperature": temperature, "learned": learned, "positives": positives, "view": view}
         super().__init__(model, data_spec, width=width, second=False, **options)
-        if len(noise) != 2 or min(noise) < 0:
-            got = str(list(noise))
-            raise ComponentError("Noise has two lengths, 0 or more.", where="bag-contrast.noise", got=got)
-        if members < 1 or not pooling or len(set(pooling)) < len(pooling):
-            expected = "members from 1; pooling mean, max or both"
-            got = f"members {members}, pooling {list(pooling)}"
-            raise ComponentError("Linear encoders cannot be made so.", where="bag-contrast", got=got, expected=expected)
-        self.noise = (float(noise[0]), float(noise[1]))
-        self.members, self.pooling = members, tuple(pooling)
+        if not pooling or len(set(pooling)) < len(pooling):
+            what, got = "Linear encoders cannot be made so.", f"pooling {list(pooling)}"
+            raise ComponentError(what, where="bag-contrast", got=got, expected="pooling mean, max or both")
+        self.noise, self.members, self.pooling = noise, members, pooling
         self.text = nn.Linear(data_spec.vocab_size, members * width)
         self.image = nn.Linear(len(pooling) * data_spec.region_dim, members * width)
         for layer in (self.text, self.image):
@@ -90,10 +86,10 @@ class BagContrast(Contrast):
         texts = {example.text for reader in readers for example in reader.examples() if example.text}
         counts = torch.zeros(len(self.rarity), dtype=torch.double)
         for text in texts:
-            counts[sorted({int(piece) for piece in tokenizer.encode(text, "", None).ids})] += 1
+            counts[list(set(tokenizer.encode(text, "", None).ids))] += 1
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
         # normalised vectors of unique sentences or pictures (N, members x width)
         view = step.view(self.view)
         if side == "text":
@@ -102,16 +98,12 @@ class BagContrast(Contrast):
         else:
             assert view.images is not None
             layer, rows, noise = self.image, self.pooled(view.images), self.noise[0]
+        scale = noise / math.sqrt(rows.shape[1]) if self.training else 0.0
         vectors = []
         for weight, bias in zip(layer.weight.chunk(self.members), layer.bias.chunk(self.members), strict=True):
-            noisy = rows
-            if self.training and noise > 0:
-                noisy = rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
+            noisy = rows + torch.randn_like(rows) * scale if scale else rows
             vectors.append(F.normalize(full_precision(F.linear(noisy, weight, bias)), dim=-1))
-        return vectors[0] if self.members == 1 else torch.cat(vectors, -1) / math.sqrt(self.members)
-
-    def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        return self.embed(step, "text"), self.embed(step, "image")
+        return torch.cat(vectors, -1) / math.sqrt(self.members)
 
     def bags(self, text: Text) -> Tensor:
         """Return weighted counts of pieces (N, V), of length 1; special tokens do not count."""
@@ -131,16 +123,13 @@ class BagContrast(Contrast):
             if kind == "max":
                 part = features.masked_fill(~real, -torch.inf).amax(1).nan_to_num(neginf=0.0)
             else:
-                counted = real.to(features.dtype)
-                part = (features * counted).sum(1) / counted.sum(1).clamp(min=1)
+                part = (features * real).sum(1) / real.sum(1).clamp(min=1)
             parts.append(F.normalize(part, dim=-1))
         return F.normalize(torch.cat(parts, -1), dim=-1)
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         # losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine
-        text_rows, image_rows = step.pairs(self.view)
-        texts, images = self.unique(step, second)
-        texts, images = texts[text_rows], images[image_rows]
+        texts, images = self.paired(step)
         pairs = (images, step.gather(texts)), (texts, step.gather(images))
         losses = [
             self._loss(self.members * self._scores(ours, others), known)

@@ -4,6 +4,7 @@ A blank carries nothing: one region of zeros (so that not even the number of box
 sentence of special tokens only. Since it is the same for all, it is encoded once a batch.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -26,23 +27,21 @@ def seen(step: ForwardPasses, view: str, only: Only) -> str:
 
 def blank(view: View, only: Only) -> View:
     """Return the same examples with the other modality blank."""
-    rows = {"text_rows": view.text_rows, "image_rows": view.image_rows}
-    text, images = view.text, view.images
-    if only == "text" and images is not None:
-        images, rows["image_rows"] = blank_images(images), torch.zeros_like(view.image_rows)
-    if only == "images" and text is not None:
-        text, rows["text_rows"] = blank_text(text), torch.zeros_like(view.text_rows)
-    return View(text, images, **rows, aligned=False, mask_labels=view.mask_labels)
+    shown = replace(view, aligned=False)
+    if only == "text" and view.images is not None:
+        shown.images, shown.image_rows = blank_images(view.images), torch.zeros_like(view.image_rows)
+    if only == "images" and view.text is not None:
+        shown.text, shown.text_rows = blank_text(view.text), torch.zeros_like(view.text_rows)
+    return shown
 
 
 def blank_text(text: Text) -> Text:
     """Return one row that holds the first text's special tokens alone."""
     columns = (text.special[0] & text.mask[0]).nonzero()[:, 0]
-    row = text.select(torch.zeros(1, dtype=torch.long))
-    flags = torch.ones(1, len(columns), dtype=torch.bool, device=text.ids.device)
-    segments = None if row.segments is None else row.segments[:, columns]
-    nowhere = torch.full_like(row.ids[:, columns], -1)
-    return Text(row.ids[:, columns], flags, flags.clone(), nowhere, segments, keys=[""], raw=[""])
+    ids = text.ids[:1, columns]
+    segments = None if text.segments is None else text.segments[:1, columns]
+    real, special = torch.ones_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool)
+    return Text(ids, real, special, torch.full_like(ids, -1), segments, keys=[""], raw=[""])
 
 
 def blank_images(images: Images) -> Images:

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.data.numbering import label_names
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
-from vlcli.objectives.answers import AnswerTable, class_ids, label_entropy
+from vlcli.objectives.answers import LabelTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.blanking import Only, seen
-from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
+from vlcli.objectives.momentum import MomentumHeads, momentum_copy, softened
 
 
 class Classification(Objective):
@@ -52,34 +52,32 @@ class Classification(Objective):
         sigmoid: bool = False,
     ) -> None:
         super().__init__(model, data_spec)
-        self.names, self.count = data_spec.answers, classes or len(data_spec.answers)
-        if not self.count:
+        count = classes or len(data_spec.answers)
+        if not count:
             raise ComponentError(
                 "The number of labels is not known.",
                 where="objective classification",
                 expected="`classes: N`, or data whose examples have a label",
             )
-        if sigmoid and self.count != 2:
+        if sigmoid and count != 2:
             what, hint = "A sigmoid tells two labels apart.", "leave `sigmoid` out"
-            raise ComponentError(what, where="objective classification", got=f"{self.count} labels", hint=hint)
-        self.numbered, self.images, self.sigmoid = classes is not None, images, sigmoid
-        self.only, self.view, self.smoothing = only, view, smoothing
-        parts = 1 if model.many_images else images
-        role, outputs = "pair" if images == 2 else "label", 1 if sigmoid else self.count
-        self.head = build_head(model, role, model.pooled_dim * parts, outputs, head)
-        self.table, self.named = AnswerTable(() if self.numbered else data_spec.answers), False
+            raise ComponentError(what, where="objective classification", got=f"{count} labels", hint=hint)
+        self.only, self.view, self.smoothing, self.sigmoid = only, view, smoothing, sigmoid
+        width = model.pooled_dim * (1 if model.many_images else images)
+        self.head = build_head(model, "pair" if images == 2 else "label", width, 1 if sigmoid else count, head)
+        self.table = LabelTable(() if classes is not None else data_spec.answers, count)
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        self.named = bool(label_names(readers))
+        self.table.named = bool(label_names(readers))
 
-    def logits(self, step: ForwardPasses) -> Tensor:
-        """Return the logits (B, C)."""
-        out: Tensor = self.head(step.fused(seen(step, self.view, self.only)).by_example())
+    def logits(self, step: ForwardPasses, head: nn.Module | None = None) -> Tensor:
+        """Return the logits (B, C) of the step's model, by ``head`` or the objective's."""
+        out: Tensor = (head or self.head)(step.fused(seen(step, self.view, self.only)).by_example())
         return F.pad(out, (1, 0)) if self.sigmoid else out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         logits = self.logits(step)
-        labels = self.numbers(step.batch.targets.get("label"), logits)  # (B,)
+        labels = self.labels_of(step)
         loss, right = classified(full_precision(logits), labels, labels >= 0, self.smoothing)
         return ObjectiveOutput({"classification": loss}, {"logits": logits}, {"accuracy": right})
 
@@ -87,13 +85,11 @@ class Classification(Objective):
         return {"logits": self.logits(step)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        index = {} if self.numbered else self.table.index
-        return label_entropy(targets, index, self.count, self.smoothing, self.named)
+        return self.table.entropy(targets, self.smoothing)
 
-    def numbers(self, values: Any, logits: Tensor) -> Tensor:
+    def labels_of(self, step: ForwardPasses) -> Tensor:
         """Return class ids (B,), -1 where an example has no label."""
-        index = {} if self.numbered else self.table.index
-        return class_ids(values, len(logits), index, self.count, self.named).to(logits.device)
+        return self.table.ids(step.batch.targets.get("label"), len(step.batch)).to(step.batch.seeds.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return self.table.adapt(state, self.state_dict(), report)
@@ -105,48 +101,24 @@ class DistilledClassification(MomentumHeads, Classification):
     The target is ``label``, as in ``classification``.
 
     Args:
-        classes: number of labels; None takes the strings of the data.
-        images: pictures an example has (two for NLVR2).
-        head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
-        only: what the model sees; ``text`` and ``images`` are controls.
-        view: the view that is classified.
-        distill: share of the momentum copy in the right answers.
-        ramp: steps over which that share rises from 0.
-        momentum: what the copy keeps of itself a step.
+        options: those of ``classification``, ``distill``, ``ramp`` and ``momentum``.
     """
 
     paper = "ALBEF, Li et al. 2021, sections 3.3 and 5 (SNLI-VE, NLVR2)"
     init_from = ("classification",)
 
-    def __init__(
-        self,
-        model: Model,
-        data_spec: DataSpec,
-        *,
-        classes: int | None = None,
-        images: int = 1,
-        head: str | None = None,
-        only: Only = "both",
-        view: str = "clean",
-        distill: float = 0.4,
-        ramp: int = 0,
-        momentum: float = 0.995,
-    ) -> None:
-        super().__init__(model, data_spec, classes=classes, images=images, head=head, only=only, view=view)
-        self.distill = checked_share(distill, "distilled-classification")
-        self.teacher_momentum, self.ramp = momentum, ramp
+    def __init__(self, model: Model, data_spec: DataSpec, **options: Any) -> None:
+        super().__init__(model, data_spec, **options)
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         plain = super().forward(step, others)
-        loss, share = plain.losses["classification"], ramped(self.distill, self.ramp, step.index)
+        loss, share = plain.losses["classification"], self.share(step)
         if share > 0:
-            logits = full_precision(plain.outputs["logits"])
-            labels = self.numbers(step.batch.targets.get("label"), logits)
+            logits, labels = full_precision(plain.outputs["logits"]), self.labels_of(step)
             with torch.no_grad():
-                fused = step.teacher.fused(seen(step, self.view, self.only))
-                guess = full_precision(self.head_copy(fused.by_example())).softmax(1)  # (B, C)
-            terms = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
+                guess = full_precision(self.logits(step.teacher, self.head_copy)).softmax(1)  # (B, C)
+            terms = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing)
             loss = Mean.of(softened(terms, logits, guess, share), labels >= 0)
         return ObjectiveOutput({"distilled-classification": loss}, plain.outputs, plain.metrics)
 

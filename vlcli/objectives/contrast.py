@@ -35,9 +35,8 @@ class Known:
         assert chosen.images is not None
         texts, images = ids_of(chosen.text.keys, text_rows), ids_of(chosen.images.keys, image_rows)
         counts = step.gather(torch.tensor([len(texts)], device=texts.device))
-        start = int(counts[: step.rank].sum())
-        indices = torch.arange(start, start + len(texts), device=texts.device)
-        return cls(step.gather(texts), step.gather(images), indices)
+        own = counts[: step.rank].sum() + torch.arange(len(texts), device=texts.device)
+        return cls(step.gather(texts), step.gather(images), own)
 
     @property
     def together(self) -> Tensor:
@@ -70,7 +69,27 @@ def dealt_order(counts: Tensor) -> Tensor:
     return turns.argsort(stable=True)
 
 
-class Contrast(Objective):
+class Embedder(Objective):
+    """Base of objectives that project the pooled vectors of sentences and of pictures by ``text`` and by ``image``."""
+
+    view: str
+
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
+        texts, images = self.paired(step)
+        return {"text_embedding": texts, "image_embedding": images}
+
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+        states = (step.text if side == "text" else step.image)(self.view, rows="pooled")
+        head = getattr(self, f"fused_{side}" if second else side)
+        return F.normalize(full_precision(head(summary(states, second))), dim=-1)
+
+    def paired(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
+        """Return normalised vectors of each example's sentence and picture, (B, width) each."""
+        text_rows, image_rows = step.pairs(self.view)
+        return self.embed(step, "text", second)[text_rows], self.embed(step, "image", second)[image_rows]
+
+
+class Contrast(Embedder):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 
     Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
@@ -111,21 +130,15 @@ class Contrast(Objective):
         view: str = "clean",
     ) -> None:
         super().__init__(model, data_spec)
-        if temperature <= 0:
-            raise ComponentError("A temperature must be above 0.", where="contrast.temperature", got=str(temperature))
         self.positives, self.as_released, self.view, self.largest = positives, as_released, view, largest
         width, start, lent = width or self.dim, torch.tensor(math.log(1 / temperature)), model.similarity()
         if lent is not None and width != self.dim:
             what = "The model has projections of its own, so the objective has no width."
             hint = "leave out width, or set the width of the model"
             raise ComponentError(what, where="contrast.width", got=str(width), expected=str(self.dim), hint=hint)
-        if lent is not None:
-            self.text: nn.Module = nn.Identity()
-            self.image: nn.Module = nn.Identity()
-            self.scale = lent[0]
-        else:
-            self.text, self.image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
-            self.scale = nn.Parameter(start, requires_grad=learned)
+        for side in ("text", "image"):
+            self.add_module(side, nn.Linear(self.dim, width, bias=bias) if lent is None else nn.Identity())
+        self.scale = nn.Parameter(start, requires_grad=learned) if lent is None else lent[0]
         self.twice = second and bool(getattr(model, "second_path", False))
         if self.twice:
             self.fused_text, self.fused_image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
@@ -144,38 +157,9 @@ class Contrast(Objective):
         temperature = 1 / self._factor(self.scale.detach())[None]
         return {"image_to_text": known.hits(image_to_text), "temperature": Mean.of(temperature)}
 
-    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        # normalised vectors of each sentence and picture, (B, width) each
-        text_rows, image_rows = step.pairs(self.view)
-        texts, images = self.unique(step)
-        return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
-
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        if side == "text":
-            return self.vectors(step.text(self.view, rows="pooled"), None)[0]
-        return self.vectors(None, step.image(self.view, rows="pooled"))[1]
-
-    def vectors(
-        self, text: EncoderOutput | None, image: EncoderOutput | None, second: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Return normalised projections of unique texts (N, width) and images (M, width); of None an empty tensor."""
-        heads = (self.fused_text, self.fused_image) if second else (self.text, self.image)
-        rows = [
-            torch.empty(0) if states is None else full_precision(head(summary(states, second)))
-            for head, states in zip(heads, (text, image), strict=True)
-        ]
-        return F.normalize(rows[0], dim=-1), F.normalize(rows[1], dim=-1)
-
-    def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Return vectors of a step's unique sentences (N, width) and pictures (M, width)."""
-        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
-        return self.vectors(*states, second)
-
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         # losses per example (B,), and scores of pictures against all sentences and the other way (B, N)
-        text_rows, image_rows = step.pairs(self.view)
-        texts, images = self.unique(step, second)
-        texts, images = texts[text_rows], images[image_rows]  # (B, width)
+        texts, images = self.paired(step, second)  # (B, width)
         all_texts, all_images = step.gather(texts), step.gather(images)  # (N, width)
         if self.as_released:  # the loss over the whole matrix in every process, where only its rows carry a gradient
             all_texts = all_texts.detach().index_copy(0, known.own, texts)
@@ -196,14 +180,12 @@ class Contrast(Objective):
 
     def _loss(self, scores: Tensor, known: Known) -> Tensor:
         # (B,) cross-entropy of scores (B, N)
-        if self.positives == "own":
-            return F.cross_entropy(scores, known.own, reduction="none")
-        together = known.together
+        if self.positives == "shared":
+            shares = known.together.to(scores.dtype)
+            return F.cross_entropy(scores, shares / shares.sum(1, keepdim=True), reduction="none")
         if self.positives == "masked":
-            off = together.scatter(1, known.own[:, None], False)
-            return F.cross_entropy(scores.masked_fill(off, -torch.inf), known.own, reduction="none")
-        shares = together.to(scores.dtype)
-        return F.cross_entropy(scores, shares / shares.sum(1, keepdim=True), reduction="none")
+            scores = scores.masked_fill(known.together.scatter(1, known.own[:, None], False), -torch.inf)
+        return F.cross_entropy(scores, known.own, reduction="none")
 
 
 def summary(states: EncoderOutput, second: bool = False) -> Tensor:
@@ -212,7 +194,7 @@ def summary(states: EncoderOutput, second: bool = False) -> Tensor:
         return states.extra["fused"]
     if states.pooled is not None:
         return states.pooled
-    valid = states.layout.expand(len(states.hidden)).valid[..., None].to(states.hidden.dtype)
+    valid = states.layout.valid[..., None].to(states.hidden.dtype)
     return (states.hidden * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
@@ -259,9 +241,7 @@ class SigmoidContrast(Contrast):
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         # the sum over all pictures of -log sigmoid(+-logit), a mean over examples
         known = Known.of(step, self.view)
-        text_rows, image_rows = step.pairs(self.view)
-        texts, images = self.unique(step)
-        texts, images = texts[text_rows], images[image_rows]  # (B, width)
+        texts, images = self.paired(step)  # (B, width)
         forth = self.logits(texts, step.gather(images))  # (B, N)
         with torch.no_grad():  # for hard negatives and the metric alone
             back = self.logits(images, step.gather(texts.detach()))

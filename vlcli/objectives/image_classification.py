@@ -1,7 +1,7 @@
 """Classification of pictures alone: one label by softmax, with DeiT's regularisation, or several by sigmoids."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from vlcli.data.numbering import label_names
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head
 from vlcli.nn.batch import View
-from vlcli.objectives.answers import AnswerTable, class_ids, label_entropy
+from vlcli.objectives.answers import LabelTable
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.objectives.contrast import summary
 
 MIXED = "mixed"
 
@@ -44,21 +45,19 @@ class Mixing:
         share = float(rng.beta(alpha, alpha))
         if not patched:
             return pixels if share == 1.0 else pixels * share + pixels.flip(0) * (1 - share), share
-        sides = [int(length * np.sqrt(1 - share)) for length in size]
-        middle = [int(rng.randint(0, length)) for length in size]
-        top, left = (max(at - cut // 2, 0) for at, cut in zip(middle, sides, strict=True))
-        bottom, right = (min(at + (cut + 1) // 2, n) for at, cut, n in zip(middle, sides, size, strict=True))
-        mixed = pixels.clone()
-        mixed[..., top:bottom, left:right] = pixels.flip(0)[..., top:bottom, left:right]
-        return mixed, 1 - (bottom - top) * (right - left) / (size[0] * size[1])  # the edge may cut the patch
+        patch = []
+        for length in size:
+            at, cut = int(rng.randint(0, length)), int(length * np.sqrt(1 - share))
+            patch.append(slice(max(at - cut // 2, 0), min(at + (cut + 1) // 2, length)))
+        mask = torch.zeros(size, dtype=torch.bool, device=pixels.device)
+        mask[tuple(patch)] = True
+        return torch.where(mask, pixels.flip(0), pixels), 1 - float(mask.double().mean())  # the edge may cut the patch
 
 
 def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor:
     """Return class ids (B,) as distributions (B, classes), ``smoothing`` spread over all classes; -1 gives zeros."""
-    known = labels >= 0
-    spread = torch.full((len(labels), classes), smoothing / classes, device=labels.device)
-    spread.scatter_add_(1, labels.clamp(min=0)[:, None], torch.full_like(spread[:, :1], 1 - smoothing))
-    return spread * known[:, None]
+    hot = F.one_hot(labels.clamp(min=0), classes)
+    return ((1 - smoothing) * hot + smoothing / classes) * (labels >= 0)[:, None]
 
 
 def batch_seed(seeds: Tensor) -> int:
@@ -101,26 +100,26 @@ class ImageClassification(Objective):
         view: str = "clean",
     ) -> None:
         super().__init__(model, data_spec)
-        self.count = classes or len(data_spec.answers) or model.own_classes
+        count = classes or len(data_spec.answers) or model.own_classes
         where = "objective image-classification"
-        if not self.count:
+        if not count:
             expected = "`classes: N`, or data whose examples have a label"
             raise ComponentError("The number of labels is not known.", where=where, expected=expected)
-        if model.own_classes and model.own_classes != self.count:
+        if model.own_classes and model.own_classes != count:
             hint = "let the data decide: model.classes=null (weights of other classes: allow_unmatched='^model.head')"
             raise ComponentError(
                 "The model's classifier has another number of classes than the data.",
                 where=where,
-                got=f"{model.own_classes} rows, {self.count} labels",
+                got=f"{model.own_classes} rows, {count} labels",
                 hint=hint,
             )
-        self.head = None if model.own_classes else build_head(model, "label", self.dim, self.count, head)
-        self.table, self.named = AnswerTable(() if classes is not None else data_spec.answers), False
+        self.head = None if model.own_classes else build_head(model, "label", self.dim, count, head)
+        self.table = LabelTable(() if classes is not None else data_spec.answers, count)
         self.smoothing, self.view = smoothing, view
         self.mixing = Mixing(mixup, cutmix, mix_probability, switch)
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        self.named = bool(label_names(readers))
+        self.table.named = bool(label_names(readers))
 
     def logits(self, step: ForwardPasses, view: str) -> Tensor:
         """Return the logits (B, C)."""
@@ -140,49 +139,44 @@ class ImageClassification(Objective):
         return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        labels = self.targets(step)  # (B, C)
-        targets, view, share = labels, self.view, 1.0
+        targets = labels = self.targets(step)  # (B, C)
+        view, share = self._mix(step) if step.training else (self.view, 1.0)
         if step.training:
-            view, share = self._mix(step)
-            targets = (1 - self.smoothing) * labels + self.smoothing / self.count * labels.sum(1, keepdim=True)
-        if share < 1:
+            targets = (1 - self.smoothing) * labels + self.smoothing / self.table.count * labels.sum(1, keepdim=True)
             targets = targets * share + targets.flip(0) * (1 - share)
         logits = self.logits(step, view)
         known = targets.sum(1) > 0.5
         losses = -(targets * F.log_softmax(full_precision(logits), -1)).sum(-1)
-        right = (logits.argmax(1) == labels.argmax(1)).float()
-        metrics = {"accuracy": Mean.of(right, known)} if share == 1 else {}
+        right = Mean.of((logits.argmax(1) == labels.argmax(1)).float(), known)
+        metrics = {"accuracy": right} if share == 1 else {}
         return ObjectiveOutput({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         return {"logits": self.logits(step, self.view)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        if self.mixing.active:
-            return None
-        return label_entropy(targets, self.table.index, self.count, self.smoothing, self.named)
+        return None if self.mixing.active else self.table.entropy(targets, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
         """Return the distribution of each example's label (B, C); zeros where it has none."""
         values = step.batch.targets.get("label")
         device = step.batch.seeds.device
         if isinstance(values, Tensor) and values.dim() == 2:
-            if values.shape[1] != self.count:
+            if values.shape[1] != self.table.count:
                 what, got = "A label has another number of classes.", f"{values.shape[1]} numbers"
-                raise DataError(what, where="target label", got=got, expected=f"{self.count} classes")
+                raise DataError(what, where="target label", got=got, expected=f"{self.table.count} classes")
             return values.to(device).float()
-        labels = class_ids(values, len(step.batch), self.table.index, self.count, self.named)
-        return soft_targets(labels.to(device), self.count)
+        return soft_targets(self.table.ids(values, len(step.batch)).to(device), self.table.count)
 
     def _mix(self, step: ForwardPasses) -> tuple[str, float]:
         # the view with mixed pictures, added once a step, and the share that each picture keeps
         view = step.view(self.view)
         if not self.mixing.active or view.images is None or view.images.pixels is None:
             return self.view, 1.0
-        pixels = view.images.pixels
-        images = replace(view.images, pixels=None).select(view.image_rows[:, 0])
-        mixed, share = self.mixing(pixels.images[view.image_rows[:, 0]], batch_seed(step.batch.seeds))
-        images.pixels = replace(pixels.select(view.image_rows[:, 0]), images=mixed)
+        images = view.images.select(view.image_rows[:, 0])
+        assert images.pixels is not None
+        mixed, share = self.mixing(images.pixels.images, batch_seed(step.batch.seeds))
+        images.pixels.images = mixed
         rows = torch.arange(len(mixed), device=mixed.device)
         step.batch.views[MIXED] = View(None, images, torch.full_like(rows, -1), rows[:, None])
         return MIXED, share
@@ -208,11 +202,7 @@ class MultiLabel(ImageClassification):
         super().__init__(model, data_spec, head=head, view=view)
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        if states.pooled is not None:
-            return states.pooled
-        real = states.layout.valid.to(states.hidden)[..., None]  # (M, R, 1)
-        total: Tensor = (states.hidden * real).sum(1) / real.sum(1).clamp(min=1)  # (M, D)
-        return total
+        return summary(states)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         labels, logits = self.targets(step), self.logits(step, self.view)  # (B, C)

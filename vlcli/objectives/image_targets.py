@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,16 +20,6 @@ from vlcli.nn import DataSpec, Images, InputSpec, Model
 from vlcli.nn.weights import load_tensors, read_weights
 
 EDGE = 0.1  # DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3).
-
-
-class Tokenizer(nn.Module):
-    """Converts pixels in [0, 1] to one id a patch."""
-
-    codes: int  # number of ids
-
-    def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        # (M, rows * columns) ids of pixels (M, 3, H, W)
-        raise NotImplementedError(f"{type(self).__name__} does not define forward()")
 
 
 class _Conv(nn.Module):  # under the names of DALL-E's file
@@ -45,17 +37,16 @@ class _Block(nn.Module):
         self.gain, inner = gain, outputs // 4
         self.id_path = _Conv(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         sizes = [(inputs, inner, 3), (inner, inner, 3), (inner, inner, 3), (inner, outputs, 1)]
-        parts: list[tuple[str, nn.Module]] = []
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
         for number, size in enumerate(sizes, 1):
-            parts += [(f"relu_{number}", nn.ReLU()), (f"conv_{number}", _Conv(*size))]
-        self.res_path = nn.Sequential(OrderedDict(parts))
+            parts |= {f"relu_{number}": nn.ReLU(), f"conv_{number}": _Conv(*size)}
+        self.res_path = nn.Sequential(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.id_path(x) + self.gain * self.res_path(x)
-        return out
+        return torch.as_tensor(self.id_path(x) + self.gain * self.res_path(x))
 
 
-class DiscreteVAE(Tokenizer):
+class DiscreteVAE(nn.Module):
     """The encoder of DALL-E's discrete VAE: an id for every 8 x 8 pixels of a picture eight times the grid.
 
     Args:
@@ -70,18 +61,18 @@ class DiscreteVAE(Tokenizer):
     def __init__(self, width: int, groups: int, blocks: int, codes: int) -> None:
         super().__init__()
         self.codes, self.shrinks = codes, 2 ** (groups - 1)
-        parts: list[tuple[str, nn.Module]] = [("input", _Conv(3, width, 7))]
-        gain, before = 1 / (groups * blocks) ** 2, width
+        parts: OrderedDict[str, nn.Module] = OrderedDict(input=_Conv(3, width, 7))
+        gain, wide = 1 / (groups * blocks) ** 2, width
         for group in range(groups):
-            wide = width * 2**group
-            inner: list[tuple[str, nn.Module]] = []
-            for block in range(blocks):
-                inner.append((f"block_{block + 1}", _Block(before if block == 0 else wide, wide, gain)))
-            before = wide
-            inner += [("pool", nn.MaxPool2d(2))] if group < groups - 1 else []
-            parts.append((f"group_{group + 1}", nn.Sequential(OrderedDict(inner))))
-        parts.append(("output", nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=_Conv(before, codes, 1)))))
-        self.blocks = nn.Sequential(OrderedDict(parts))
+            inner: OrderedDict[str, nn.Module] = OrderedDict()
+            for block in range(1, blocks + 1):
+                before, wide = wide, width * 2**group
+                inner[f"block_{block}"] = _Block(before, wide, gain)
+            if group < groups - 1:
+                inner["pool"] = nn.MaxPool2d(2)
+            parts[f"group_{group + 1}"] = nn.Sequential(inner)
+        parts["output"] = nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=_Conv(wide, codes, 1)))
+        self.blocks = nn.Sequential(parts)
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> DiscreteVAE:
@@ -93,11 +84,10 @@ class DiscreteVAE(Tokenizer):
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
         # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
         pixels = _resized(pixels, [side * self.shrinks for side in grid])
-        out: Tensor = self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
-        return out
+        return torch.argmax(self.blocks((1 - 2 * EDGE) * pixels + EDGE), 1).flatten(1)
 
 
-class Codebook(Tokenizer):
+class Codebook(nn.Module):
     """BEiT v2's tokenizer: a vision transformer whose patches are sorted into the nearest of its codes.
 
     Args:
@@ -138,8 +128,7 @@ class Codebook(Tokenizer):
         tokens = self.encoder.forward_features(2 * pixels - 1)[:, 1:]
         codes = F.normalize(self.encode_task_layer(self.encoder.fc_norm(tokens)), dim=-1)  # (M, cells, d)
         table = cast("nn.Embedding", self.quantize["embedding"]).weight
-        distance: Tensor = table.pow(2).sum(1) - 2 * codes @ table.T  # (M, cells, codes), less what all codes share
-        return distance.argmin(-1)
+        return (table.pow(2).sum(1) - 2 * codes @ table.T).argmin(-1)  # of distances less what all codes share
 
 
 def _resized(pixels: Tensor, size: list[int]) -> Tensor:
@@ -148,7 +137,7 @@ def _resized(pixels: Tensor, size: list[int]) -> Tensor:
     return F.interpolate(pixels, size, mode="bicubic", antialias=True, align_corners=False).clamp(0, 1)
 
 
-def read_tokenizer(file: str | Path) -> Tokenizer:
+def read_tokenizer(file: str | Path) -> DiscreteVAE | Codebook:
     """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``."""
     state = read_weights(file)
     codebook = "quantize.embedding.weight" in state
@@ -157,7 +146,7 @@ def read_tokenizer(file: str | Path) -> Tokenizer:
         got = ", ".join(list(state)[:3])
         raise DataError("This is no visual tokenizer.", where=str(file), got=got, expected=expected)
     with torch.random.fork_rng(devices=[]):
-        tokenizer: Tokenizer = Codebook(state) if codebook else DiscreteVAE.of(state)
+        tokenizer = Codebook(state) if codebook else DiscreteVAE.of(state)
         load_tensors(tokenizer, state, file, Codebook.unneeded if codebook else ())
     return tokenizer
 
@@ -166,23 +155,11 @@ Kind = Literal["auto", "pixels", "normalised-pixels", "tokens", "features"]
 Grid = tuple[int, int]
 
 
-class Target(Protocol):
-    """Targets of the patches of whole pictures."""
-
-    width: int  # outputs of the head for a patch
-    discrete: bool  # whether a target is one of ``width`` ids
-
-    def __call__(self, images: Images) -> Tensor:
-        # (M, cells, width) numbers, or (M, cells) ids, of the whole pictures
-        ...
-
-
 def patches(pixels: Tensor, grid: Grid) -> Tensor:
     """Cut pictures (M, 3, H, W) to (M, cells, H / rows * W / columns * 3): rows of a patch, its columns, channels."""
     rows, columns = grid
     cut = pixels.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))  # (M, 3, rows, p, columns, q)
-    out: Tensor = cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-    return out
+    return torch.permute(cut, (0, 2, 4, 3, 5, 1)).flatten(3).flatten(1, 2)
 
 
 def pixels_of(images: Images) -> Tensor:
@@ -195,8 +172,6 @@ def pixels_of(images: Images) -> Tensor:
 class PixelTarget:
     """Pixels of the patch in the model's input; with ``normalised`` minus their mean, by their deviation (MAE, 3)."""
 
-    discrete = False
-
     def __init__(self, grid: Grid, size: Grid, normalised: bool) -> None:
         self.grid, self.normalised = grid, normalised
         self.width = 3 * (size[0] // grid[0]) * (size[1] // grid[1])
@@ -204,18 +179,15 @@ class PixelTarget:
     def __call__(self, images: Images) -> Tensor:
         # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
-        if not self.normalised:
-            return cut
-        return (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
+        scaled = (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
+        return scaled if self.normalised else cut
 
 
+@dataclass
 class StoredTarget:
     """The stored feature of the cell, normalised."""
 
-    discrete = False
-
-    def __init__(self, width: int) -> None:
-        self.width = width
+    width: int
 
     def __call__(self, images: Images) -> Tensor:
         if images.regions is None:
@@ -223,26 +195,11 @@ class StoredTarget:
         return F.layer_norm(images.regions.features.float(), (self.width,))
 
 
-class Frozen:
-    """A network that is never trained; it is read when first used, and is in no checkpoint."""
+class FeatureTarget:
+    """Features of a frozen backbone of ``vlcli.detection.backbone``, pooled to the grid and normalised.
 
-    _network: nn.Module | None = None
-
-    def network(self, like: Tensor) -> nn.Module:
-        """Return the network on the device of ``like``."""
-        if self._network is None:
-            self._network = self.read().eval().requires_grad_(False)
-        return self._network.to(like.device)
-
-    def read(self) -> nn.Module:
-        """Read the network from its file. Subclasses define it."""
-        raise NotImplementedError(f"{type(self).__name__} reads nothing")
-
-
-class FeatureTarget(Frozen):
-    """Features of a frozen backbone of ``vlcli.detection.backbone``, pooled to the grid and normalised."""
-
-    discrete = False
+    It is read when first used, and is in no checkpoint.
+    """
 
     def __init__(self, grid: Grid, needs: InputSpec, arch: str, weights: str | None) -> None:
         if weights is None:
@@ -252,39 +209,41 @@ class FeatureTarget(Frozen):
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             self.width = RegionBackbone(arch=arch).dim
 
-    def read(self) -> nn.Module:
+    @cached_property
+    def network(self) -> RegionBackbone:
+        """The backbone, read from its file."""
         with torch.random.fork_rng(devices=[]):
             backbone = RegionBackbone(arch=self.arch)
         backbone.load(self.weights)
-        return backbone
+        return backbone.eval().requires_grad_(False)
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
         pixels = shades(pixels_of(images), self.needs)
-        maps = self.network(pixels).feature_map(255 * pixels)  # type: ignore[operator]
+        maps = self.network.to(pixels.device).feature_map(255 * pixels)
         cells = F.adaptive_avg_pool2d(maps, self.grid).flatten(2).transpose(1, 2)
         return F.layer_norm(cells, (self.width,))
 
 
-class TokenTarget(Frozen):
-    """Visual tokens of a local tokenizer with ``codes`` tokens."""
-
-    discrete = True
+class TokenTarget:
+    """Visual tokens of a local tokenizer with ``codes`` tokens; it is read when first used, and is in no checkpoint."""
 
     def __init__(self, grid: Grid, needs: InputSpec, file: str, codes: int) -> None:
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes
 
-    def read(self) -> nn.Module:
+    @cached_property
+    def network(self) -> DiscreteVAE | Codebook:
+        """The tokenizer, read from its file."""
         tokenizer = read_tokenizer(self.file)
         if tokenizer.codes != self.width:
             what, got, expected = "The tokenizer has another number of tokens.", str(tokenizer.codes), str(self.width)
             raise DataError(what, where=self.file, got=got, expected=expected, hint=f"set codes: {got}")
-        return tokenizer
+        return tokenizer.eval().requires_grad_(False)
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
         pixels = shades(pixels_of(images), self.needs)
-        ids: Tensor = self.network(pixels)(pixels, self.grid)
+        ids: Tensor = self.network.to(pixels.device)(pixels, self.grid)
         return ids
 
 
@@ -292,6 +251,10 @@ def shades(pixels: Tensor, needs: InputSpec) -> Tensor:
     """Return normalised pixels (M, 3, H, W) in [0, 1]."""
     mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (needs.mean, needs.std))
     return (pixels.float() * std + mean).clamp(0, 1)
+
+
+Target = PixelTarget | StoredTarget | FeatureTarget | TokenTarget
+"""Targets (M, cells, width), or ids (M, cells), of whole pictures; ``width`` is the head's outputs for a patch."""
 
 
 def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:

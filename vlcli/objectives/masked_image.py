@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Images, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
-from vlcli.objectives.image_targets import Kind, build_target
+from vlcli.objectives.image_targets import Kind, TokenTarget, build_target
+from vlcli.registry.bounds import Between, Count
 
 Loss = Literal["auto", "l1", "l2", "cross-entropy"]
 LOSSES = {"l1": F.l1_loss, "l2": F.mse_loss}
@@ -34,12 +35,6 @@ class PatchMasks:
     smallest: int = 16  # patches of the smallest rectangle, less where fewer are still to be hidden
     unit: int = 1  # side of a square, in patches
 
-    def __post_init__(self) -> None:
-        if not 0 < self.ratio < 1 or self.smallest < 1 or self.unit < 1:
-            got = f"ratio {self.ratio}, smallest {self.smallest}, unit {self.unit}"
-            expected = "a ratio between 0 and 1, at least one patch"
-            raise ComponentError("Patches cannot be hidden so.", where="masked-image", got=got, expected=expected)
-
     def draw(self, grid: tuple[int, int], seeds: Sequence[int]) -> Tensor:
         """Return one mask a seed (M, rows * columns), True where hidden."""
         masks = [self(grid, np.random.default_rng(seed & (2**63 - 1))) for seed in seeds]
@@ -52,8 +47,7 @@ class PatchMasks:
             count = min(math.ceil(self.ratio * rows * columns), rows * columns - 1)
             coarse = np.zeros(rows * columns, bool)
             coarse[rng.permutation(rows * columns)[: max(1, count)]] = True
-            fine = coarse.reshape(rows, columns).repeat(self.unit, 0).repeat(self.unit, 1)
-            return fine[: grid[0], : grid[1]]
+            return np.kron(coarse.reshape(rows, columns), np.ones((self.unit, self.unit), bool))[: grid[0], : grid[1]]
         # rectangles while they fit into what is still to be hidden, then single patches up to the exact number
         mask = np.zeros(grid, bool)
         wanted = min(max(1, int(self.ratio * mask.size)), mask.size - 1)
@@ -116,9 +110,9 @@ class MaskedImage(Objective):
         target: Kind = "auto",
         loss: Loss = "auto",
         mask: Literal["blocks", "random"] = "blocks",
-        ratio: float = 0.4,
-        smallest: int = 16,
-        unit: int = 1,
+        ratio: Annotated[float, Between(0, 1, above=True, below=True)] = 0.4,
+        smallest: Count = 16,
+        unit: Count = 1,
         on: Literal["image", "fused"] = "image",
         tokenizer: str | None = None,
         codes: int = 8192,
@@ -133,11 +127,11 @@ class MaskedImage(Objective):
         self.target, self.on, self.view = build_target(model, data_spec, target, options), on, view
         self.masks = PatchMasks(mask, ratio, smallest, unit)
         assert model.grid is not None, "build_target refuses a model without a grid"
-        self.grid, discrete = model.grid, self.target.discrete
+        self.grid, discrete = model.grid, isinstance(self.target, TokenTarget)
         if loss != "auto" and (loss == "cross-entropy") != discrete:
             what, expected = "The loss does not fit the target.", "cross-entropy" if discrete else "l1 or l2"
             raise ComponentError(what, where="masked-image.loss", got=loss, expected=expected)
-        self.loss = loss if loss != "auto" else "cross-entropy" if discrete else "l2"
+        self.loss = ("cross-entropy" if discrete else "l2") if loss == "auto" else loss
         self.blank = nn.Parameter(torch.zeros(1, 1, self.dim))
         nn.init.trunc_normal_(self.blank, std=model.init_std)
         self.head = nn.Linear(self.dim, self.target.width)
@@ -147,7 +141,7 @@ class MaskedImage(Objective):
         if step.view().images is None:
             return ObjectiveOutput({})
         scores, truth = self.guesses(step)
-        metrics = {"accuracy": Mean.of((scores.argmax(-1) == truth).float())} if self.target.discrete else {}
+        metrics = {"accuracy": Mean.of((scores.argmax(-1) == truth).float())} if self.loss == "cross-entropy" else {}
         return ObjectiveOutput({"masked-image": Mean.of(self._losses(scores, truth))}, metrics=metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
@@ -175,16 +169,15 @@ class MaskedImage(Objective):
 
     def masked(self, step: ForwardPasses) -> Images:
         """Return the pictures with hidden patches, drawn once a step; the batch shows them in a view by themselves."""
-        images: Images = step._once(("masked-image", self.view), lambda: self._hide(step))
-        return images
+        return step._once(("masked-image", self.view), lambda: self._hide(step))
 
     def _hide(self, step: ForwardPasses) -> Images:
         clean, seeds = step.view(), step.batch.seeds.tolist()
         assert clean.images is not None
         by_picture: dict[int, int] = {}  # a seed for every unique picture: that of the first example it belongs to
-        for example, pictures in enumerate(clean.image_rows.tolist()):
+        for seed, pictures in zip(seeds, clean.image_rows.tolist(), strict=True):
             for number, row in enumerate(pictures):
-                by_picture.setdefault(row, seeds[example] + number)
+                by_picture.setdefault(row, seed + number)
         flags = self.masks.draw(self.grid, [by_picture[row] for row in sorted(by_picture)]).to(clean.image_rows.device)
         images = replace(clean.images, hidden=flags, blank=self.blank[0].expand(len(flags), -1))
         step.batch.views[self.view] = replace(clean, images=images, mask_labels={})

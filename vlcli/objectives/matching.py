@@ -1,7 +1,7 @@
 """Matching: whether a sentence belongs to its picture; text assignment: which of two pictures it describes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from vlcli.objectives.answering import draws
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.contrast import summary
 from vlcli.objectives.negatives import gumbel, ids_of
-from vlcli.registry import RewriteSpec, Spec, as_spec
+from vlcli.registry import RewriteSpec, as_spec
 
 FIRST, SECOND, NEITHER = 0, 1, 2
 
@@ -92,16 +92,14 @@ class TextAssignment(Objective):
         noise = gumbel(step.batch.seeds.to(device), keys)
         # The two highest of score plus noise are two draws without putting back.
         total = ((vectors @ vectors.T / self.temperature).double() + noise).masked_fill(~apart, -torch.inf)
-        best = total.topk(min(2, len(total)), 1).indices
-        best = best if best.shape[1] == 2 else best.expand(-1, 2)
+        best = total.topk(min(2, len(total)), 1).indices.expand(-1, 2)
         count, chance = apart.sum(1), torch.tensor(draws(step.batch.seeds), device=device)
         neither = (chance < self.neither) & (count > 1)
         second = (chance - self.neither) / (1 - self.neither) < 0.5
-        itself = torch.arange(len(keys), device=device)
         truth = torch.where(neither, NEITHER, torch.where(second, SECOND, FIRST))
-        left = torch.where(neither, best[:, 0], torch.where(second, best[:, 0], itself))
-        right = torch.where(neither, best[:, 1], torch.where(second, itself, best[:, 0]))
-        return torch.stack([left, right], 1), truth.masked_fill(count == 0, -1)
+        pairs = torch.stack([torch.arange(len(keys), device=device), best[:, 0]], 1)
+        pairs = torch.where(second[:, None], pairs.flip(1), pairs)
+        return torch.where(neither[:, None], best, pairs), truth.masked_fill(count == 0, -1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         # of a contrast, its projection of pictures alone
@@ -120,6 +118,7 @@ TRIES = 16  # How many other samples are drawn before an example is left as it i
 Word = tuple[int, ...]
 
 
+@dataclass(eq=False)
 class SwapSentence(Corruption):
     """Gives some examples a sentence that is not theirs, and marks which.
 
@@ -138,16 +137,15 @@ class SwapSentence(Corruption):
         rewrites: what makes a caption false (see :mod:`vlcli.data.language.rewrites`).
     """
 
-    phase = "sentence"
-
-    def __init__(self, probability: float, foils: float, view: str, rewrites: Sequence[Rewrite] = ()) -> None:
-        self.name, self.view = "matching", view
-        self.probability, self.foils, self.rewrites = probability, foils, list(rewrites)
-        self._tokenizer: Any = None
-        self._length: int | None = None
+    name, phase = "matching", "sentence"
+    probability: float
+    foils: float
+    view: str
+    rewrites: Sequence[Rewrite] = ()
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
+        self._tokenizer: Any = tokenizer if self.rewrites else None
+        self._length = length
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         text, marks = sample.text, sample.mask_labels.example
@@ -159,36 +157,31 @@ class SwapSentence(Corruption):
         foiled = rng.random() < self.foils
         # the first rewrite that can, in a drawn order, else another picture's caption
         for number in rng.permutation(len(self.rewrites)).tolist() if self.rewrites and foiled else []:
-            caption = self.rewrites[number](text.raw, rng)
-            changed = (
-                None if caption is None else self._tokenizer.encode(caption, f"{text.key}#{caption}", self._length)
-            )
-            if changed is not None and changed.ids != text.ids:  # what lies behind the longest length changes nothing
-                sample.text = copied(changed, causal=text.causal)
-                marks |= {MARK: 0, CHANGE: number + 2}
-                return
-        changed = self._foil(text, rng, donor) if foiled and not self.rewrites else self._other(sample, donor)
-        if changed is not None:
-            sample.text, marks[MARK] = changed, 0
+            if (caption := self.rewrites[number](text.raw, rng)) is not None:
+                changed = self._tokenizer.encode(caption, f"{text.key}#{caption}", self._length)
+                if changed.ids != text.ids:  # what lies behind the longest length changes nothing
+                    sample.text = copied(changed, causal=text.causal)
+                    marks |= {MARK: 0, CHANGE: number + 2}
+                    return
+        pictures = {image.key for image in sample.images}
+        wrong = self._foil(text, rng, donor) if foiled and not self.rewrites else self._other(text, pictures, donor)
+        if wrong is not None:
+            sample.text, marks[MARK] = wrong, 0
             marks |= {CHANGE: 1} if self.rewrites else {}
 
     @staticmethod
-    def _other(sample: Sample, donor: Donor) -> TextSample | None:
-        pictures = {image.key for image in sample.images}
-        for _ in range(TRIES):
-            drawn = donor()
-            unlike = sample.text is not None and drawn.text is not None and drawn.text.ids != sample.text.ids
-            if unlike and pictures.isdisjoint(image.key for image in drawn.images):
+    def _other(text: TextSample, pictures: set[str], donor: Donor) -> TextSample | None:
+        for drawn in (donor() for _ in range(TRIES)):
+            others = pictures.isdisjoint(image.key for image in drawn.images)
+            if drawn.text is not None and drawn.text.ids != text.ids and others:
                 return drawn.text
         return None
 
     @staticmethod
     def _foil(text: TextSample, rng: np.random.Generator, donor: Donor) -> TextSample | None:
         words = split_words(text)
-        for _ in range(TRIES):
-            drawn = donor().text
-            exchanges = [] if drawn is None else _exchanges(words, split_words(drawn))
-            if exchanges:
+        for drawn in (donor().text for _ in range(TRIES)):
+            if drawn is not None and (exchanges := _exchanges(words, split_words(drawn))):
                 index, word = exchanges[rng.integers(len(exchanges))]
                 return join_words(text, [*words[:index], word, *words[index + 1 :]])
         pairs = [(i, j) for i in range(len(words)) for j in range(i) if words[i] != words[j]]
@@ -210,13 +203,11 @@ def split_words(text: TextSample) -> list[Word]:
 
 def join_words(text: TextSample, words: list[Word]) -> TextSample:
     """Return ``text`` with other words between the specials it begins and ends with; never longer than it was."""
-    front = next((i for i, special in enumerate(text.special) if not special), len(text.ids))
-    back = next((i for i, special in enumerate(reversed(text.special)) if not special), 0)
-    end = len(text.ids) - back
-    pieces = [(piece, number) for number, word in enumerate(words) for piece in word][: max(end - front, 1)]
-    ids = text.ids[:front] + [piece for piece, _ in pieces] + text.ids[end:]
-    special = text.special[:front] + [False] * len(pieces) + text.special[end:]
-    numbers = text.words[:front] + [number for _, number in pieces] + text.words[end:]
+    places = [index for index, special in enumerate(text.special) if not special]
+    front, end = (places[0], places[-1] + 1) if places else (len(text.ids), len(text.ids))
+    pieces = [(piece, False, number) for number, word in enumerate(words) for piece in word][: max(end - front, 1)]
+    before = list(zip(text.ids, text.special, text.words, strict=True))
+    ids, special, numbers = map(list, zip(*before[:front], *pieces, *before[end:], strict=True))
     return replace(text, key=f"{text.key}#{'-'.join(map(str, ids))}", ids=ids, special=special, words=numbers)
 
 
@@ -226,16 +217,10 @@ def _exchanges(words: list[Word], others: list[Word]) -> list[tuple[int, Word]]:
     for i, word in enumerate(words):
         for j, candidate in enumerate(others):
             left = i > 0 and j > 0 and words[i - 1] == others[j - 1]
-            right = i + 1 < len(words) and j + 1 < len(others) and words[i + 1] == others[j + 1]
+            right = words[i + 1 : i + 2] == others[j + 1 : j + 2] != []
             if candidate != word and (left or right):
                 exchanges.append((i, candidate))
     return exchanges
-
-
-def _names(rewrites: Sequence[Spec | str]) -> list[str]:
-    # numbered where one is used several times
-    names = [str(as_spec(spec)["name"]) for spec in rewrites]
-    return [n if names.count(n) == 1 else f"{n}-{names[:row].count(n) + 1}" for row, n in enumerate(names)]
 
 
 class Matching(Objective):
@@ -272,7 +257,9 @@ class Matching(Objective):
         rewrites: list[RewriteSpec] = [],  # noqa: B006 (a schema's default)
     ) -> None:
         super().__init__(model, data_spec)
-        self.view, self.rewrites = view, _names(rewrites)
+        names = [str(as_spec(spec)["name"]) for spec in rewrites]  # numbered where one is used several times
+        self.rewrites = [n if names.count(n) == 1 else f"{n}-{names[:i].count(n) + 1}" for i, n in enumerate(names)]
+        self.view = view
         built = [registry.of(Rewrite).build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
@@ -282,9 +269,9 @@ class Matching(Objective):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         marks = step.view(self.view).mask_labels
-        if marks.get(MARK) is None:
+        if MARK not in marks:
             return ObjectiveOutput({})
-        logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
+        logits = self.logits(step.fused(self.view))  # (P, 2)
         truth = marks[MARK].long().repeat_interleave(len(logits) // len(marks[MARK]))
         loss, accuracy = classified(logits, truth)
         metrics = {"accuracy": accuracy}
@@ -298,10 +285,9 @@ class Matching(Objective):
 
     def logits(self, fused: FusionOutput) -> Tensor:
         """Return scores of fused pairs (P, 2): column 1 speaks for a match."""
-        out: Tensor = self.head(fused.pooled)
-        return out
+        return full_precision(self.head(fused.pooled))
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``score`` (B,) is the log odds of a match, of the samples as read
         logits = self.logits(step.fused("clean"))  # (B, 2)
-        return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}
+        return {"logits": logits, "score": logits.diff()[..., 0]}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +27,6 @@ KEPT = 200_000  # The number of sentences whose words are cached
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
     """Return the picker of an objective's options; None where they name neither roles nor phrases."""
-    if not 0 <= share <= 1:
-        raise ComponentError("A share must lie between 0 and 1.", where="role_share", got=str(share))
     return RolePicker(roles, share, phrase) if roles or phrase else None
 
 
@@ -55,27 +55,22 @@ class RolePicker:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # every process builds the cache for itself
 
-    def pick(
-        self, text: TextSample, rng: np.random.Generator, probability: float, limit: int | None
-    ) -> list[int] | None:
+    def pick(self, text: TextSample, rng: np.random.Generator, chance: float, limit: int | None) -> list[int] | None:
         """Return indices of the tokens to mask, ascending and at least one; None where any word may be masked.
 
         At least one token is not masked: a sentence that consists of a single such word is masked as usual.
 
         Args:
-            probability: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
+            chance: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
         """
         groups = self.groups(text)[0] if self.roles else []
         if not groups or rng.random() >= self.share:
             return None
         draws = rng.random(len(groups))
         order = np.argsort(draws, kind="stable").tolist()
-        room = sum(not special for special in text.special) - 1
-        chosen: list[int] = []
-        for number in [number for number in order if draws[number] < probability] or order[:1]:
-            if len(chosen) + len(groups[number]) <= min(room, limit or room):
-                chosen += groups[number]
-        return sorted(chosen) or None
+        room = text.special.count(False) - 1
+        drawn = [number for number in order if draws[number] < chance] or order[:1]
+        return _fitting([groups[number] for number in drawn], min(room, limit or room)) or None
 
     def groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
         """Return indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
@@ -95,24 +90,32 @@ class RolePicker:
         words = [plain(self._tokenizer.decode([text.ids[index] for index in group])) for group in pieces]
         taken: set[int] = set()
         of_roles: list[list[int]] = []
-        for role in self.roles:
-            for span in role.spans(words):
-                members = range(*span) if self.phrase else content(words, span)
-                if taken.isdisjoint(members):
-                    taken.update(members)
-                    units = [list(members)] if self.phrase else [[member] for member in members]
-                    of_roles += [[index for member in unit for index in pieces[member]] for unit in units]
+        for span in (span for role in self.roles for span in role.spans(words)):
+            members = range(*span) if self.phrase else content(words, span)
+            if taken.isdisjoint(members):
+                taken.update(members)
+                groups = [pieces[member] for member in members]
+                of_roles += [list(chain(*groups))] if self.phrase else groups
         spans = phrases(words) if self.phrase else []
         covered = {member for span in spans for member in range(*span)}
         spans = sorted([*spans, *((member, member + 1) for member in range(len(words)) if member not in covered)])
-        of_all = [[index for member in range(*span) for index in pieces[member]] for span in spans]
-        return sorted(of_roles), of_all
+        return sorted(of_roles), [list(chain(*pieces[slice(*span)])) for span in spans]
+
+
+def _fitting(groups: Sequence[list[int]], budget: int) -> list[int]:
+    # the indices of one group after another, in order; a group that would exceed the budget is passed over
+    chosen: list[int] = []
+    for group in groups:
+        if len(chosen) + len(group) <= budget:
+            chosen += group
+    return sorted(chosen)
 
 
 MARK = "masked_words"
 """Per piece: the id that was hidden, -1 where none was."""
 
 
+@dataclass(eq=False)
 class MaskWords(Corruption):
     """Hides pieces of the sentence and marks what they were.
 
@@ -128,27 +131,21 @@ class MaskWords(Corruption):
         picker: hides words by their role, or whole phrases; None: any word.
     """
 
-    phase = "tokens"
+    name = "mlm"
+    data_spec: InitVar[DataSpec]
+    probability: float
+    shares: tuple[float, float]
+    _: KW_ONLY
+    whole_word: bool = False
+    rule: Literal["bernoulli", "count"] = "bernoulli"
+    limit: int | None = None
+    end: bool = False
+    padded: int | None = None
+    view: str = "corrupted"
+    picker: RolePicker | None = None
 
-    def __init__(
-        self,
-        data_spec: DataSpec,
-        probability: float,
-        shares: tuple[float, float],
-        *,
-        whole_word: bool = False,
-        rule: Literal["bernoulli", "count"] = "bernoulli",
-        limit: int | None = None,
-        end: bool = False,
-        padded: int | None = None,
-        view: str = "corrupted",
-        picker: RolePicker | None = None,
-    ) -> None:
-        self.name, self.view = "mlm", view
+    def __post_init__(self, data_spec: DataSpec) -> None:
         self.mask_id, self.vocab_size = data_spec.mask_id, data_spec.vocab_size
-        self.probability, self.shares = probability, shares
-        self.whole_word, self.rule, self.limit, self.end = whole_word, rule, limit, end
-        self.padded, self.picker = padded, picker
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
         if self.picker is not None:
@@ -159,8 +156,7 @@ class MaskWords(Corruption):
             return
         ids, labels = list(sample.text.ids), [-1] * len(sample.text.ids)
         for index in self.choose(sample.text, rng):
-            labels[index] = ids[index]
-            draw = rng.random()
+            labels[index], draw = ids[index], rng.random()
             if draw < self.shares[0]:
                 ids[index] = self.mask_id
             elif draw < sum(self.shares):
@@ -184,25 +180,20 @@ class MaskWords(Corruption):
             pieces = max(self.padded, len(text.ids))
             groups = [*groups, *([index] for index in range(len(text.ids), pieces))]
         budget = min(max(1, round(self.probability * pieces)), self.limit or pieces) if pieces else 0
-        chosen: list[int] = []
-        for number in rng.permutation(len(groups)):  # a word that would exceed the budget is passed over
-            if len(chosen) + len(groups[number]) <= budget:
-                chosen += groups[number]
-        return sorted(index for index in chosen if index < len(text.ids))
+        chosen = _fitting([groups[number] for number in rng.permutation(len(groups))], budget)
+        return [index for index in chosen if index < len(text.ids)]
 
     def _groups(self, text: TextSample) -> list[list[int]]:
         # indices that are hidden together: single pieces, or the pieces of a word or phrase; specials never
         last = len(text.ids) - 1
         if self.picker is not None and self.picker.phrase:
-            end = [[last]] if self.end and text.special[last] else []
-            return [*self.picker.groups(text)[1], *end]
+            return self.picker.groups(text)[1] + ([[last]] if self.end and text.special[last] else [])
         free = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
         if not self.whole_word:
             return [[index] for index in free]
         words: dict[tuple[int, int], list[int]] = {}
         for index in free:
-            word = text.words[index]
-            words.setdefault((word, index if word < 0 else 0), []).append(index)
+            words.setdefault((text.words[index], index if text.words[index] < 0 else 0), []).append(index)
         return list(words.values())
 
 
@@ -234,14 +225,12 @@ class MaskedLanguageModelling(Objective):
     """
 
     paper = "BERT, Devlin et al. 2019, section 3.1; cross-modal: LXMERT, Tan and Bansal 2019, section 3.1.1"
-    requires = frozenset()
     predicts_hidden = True
     inputs = frozenset({"text"})
     calls = frozenset({"word_table"})
-    changeable = frozenset(("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded")) | {
-        "mask_end",
-        *ROLE_OPTIONS,
-    }
+    changeable = frozenset(ROLE_OPTIONS).union(
+        ("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded", "mask_end")
+    )
 
     def __init__(
         self,
@@ -264,18 +253,19 @@ class MaskedLanguageModelling(Objective):
         phrase: bool = False,
     ) -> None:
         super().__init__(model, data_spec)
-        if not 0 <= probability <= 1 or mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
-            got = f"probability {probability}, mask_share {mask_share}, random_share {random_share}"
-            raise ComponentError("Shares of hidden words must be in [0, 1] and sum to 1 at most.", where="mlm", got=got)
-        needed = {"fused": "fuse", "text": "text"}.get(on, "")
-        if needed and needed not in model.capabilities:
+        if mask_share + random_share > 1:
+            got = f"mask_share {mask_share}, random_share {random_share}"
+            raise ComponentError("Shares of hidden words must sum to 1 at most.", where="mlm", got=got)
+        needed = {"fused": "fuse", "text": "text"}.get(on)
+        if needed is not None and needed not in model.capabilities:
             got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
             raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         self.text_alone = on == "text"
+        picker, shares = role_picker(roles, role_share, phrase), (mask_share, random_share)
         options: dict[str, Any] = {"whole_word": whole_word, "rule": rule, "limit": limit, "view": view}
-        options |= {"end": mask_end, "padded": padded, "picker": role_picker(roles, role_share, phrase)}
-        self._corruption = MaskWords(data_spec, probability, (mask_share, random_share), **options)
+        options |= {"end": mask_end, "padded": padded, "picker": picker}
+        self._corruption = MaskWords(data_spec, probability, shares, **options)
         self.head = build_head(model, "mlm", self.dim, data_spec.vocab_size, head)
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -292,8 +282,7 @@ class MaskedLanguageModelling(Objective):
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        view = step.view(self.view)
-        if view.text is None or MARK not in view.mask_labels:
+        if MARK not in step.view(self.view).mask_labels:
             return ObjectiveOutput({})
         loss, right = classified(*self.scores(step))
         return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": right})
@@ -309,7 +298,7 @@ class MaskedLanguageModelling(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden
         view = step.view(self.view)
-        if view.text is None or MARK not in view.mask_labels:
+        if MARK not in view.mask_labels:
             return {}
         labels = self._states(step)[1]  # (P, T)
         logits, truth = self.scores(step)

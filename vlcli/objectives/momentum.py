@@ -1,12 +1,13 @@
 """Momentum copies of heads, and losses that mix their predictions with the labels."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.objectives.base import Objective
 
 COPY = "_copy"  # What the name of a head's momentum copy ends in
@@ -37,7 +38,30 @@ def momentum_copy(module: nn.Module) -> nn.Module:
 
 
 class MomentumHeads(Objective):
-    """Base of objectives whose heads have momentum copies: ``NAME_copy`` is that of ``NAME``."""
+    """Base of objectives whose heads have momentum copies: ``NAME_copy`` is that of ``NAME``.
+
+    Args:
+        distill: share of the momentum copy in the right answers.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, data_spec, **options)
+        self.distill, self.ramp, self.teacher_momentum = distill, ramp, momentum
+
+    def share(self, step: ForwardPasses) -> float:
+        """Return the share of the momentum copy in this step's right answers."""
+        return ramped(self.distill, self.ramp, step.index)
 
     @torch.no_grad()
     def before_step(self, step: ForwardPasses) -> None:

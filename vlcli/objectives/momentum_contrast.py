@@ -1,20 +1,19 @@
 """Image-text contrast against a momentum copy and a queue (MoCo, ALBEF)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
-from vlcli.objectives.contrast import Known, dealt_order, summary
-from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped
+from vlcli.objectives.contrast import Embedder, Known, dealt_order, summary
+from vlcli.objectives.momentum import MomentumHeads, momentum_copy
 
 
-class MomentumContrast(MomentumHeads):
+class MomentumContrast(MomentumHeads, Embedder):
     """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
 
     Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
@@ -29,9 +28,6 @@ class MomentumContrast(MomentumHeads):
         temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
         clamp: whether it is.
         queue: K, how many vectors of each modality are kept.
-        momentum: what the copy keeps of itself a step.
-        distill: share of the momentum copy in the right answers.
-        ramp: steps over which that share rises from 0.
         same: see above.
         view: the view it reads.
     """
@@ -55,28 +51,20 @@ class MomentumContrast(MomentumHeads):
         temperature: float = 0.07,
         clamp: bool = True,
         queue: int = 65536,
-        momentum: float = 0.995,
-        distill: float = 0.4,
-        ramp: int = 0,
         same: Literal["own", "image", "shared"] = "own",
         view: str = "clean",
+        **options: Any,
     ) -> None:
-        super().__init__(model, data_spec)
-        if queue < 1 or same not in ("own", "image", "shared"):
-            got = f"queue {queue}, same {same!r}"
-            raise ComponentError("The queue or `same` is invalid.", where="objective momentum-contrast", got=got)
-        self.distill = checked_share(distill, "momentum-contrast")
-        self.teacher_momentum, self.ramp = momentum, ramp
+        super().__init__(model, data_spec, **options)
         self.same, self.view, self.clamp = same, view, clamp
         self.image, self.text = nn.Linear(self.dim, width), nn.Linear(self.dim, width)
         for module in (self.image, self.text):
             initialise(module, model.init_std)
         self.image_copy, self.text_copy = momentum_copy(self.image), momentum_copy(self.text)
         self.temperature = nn.Parameter(torch.tensor(temperature))
-        for name in ("image_queue", "text_queue"):
-            self.register_buffer(name, F.normalize(torch.randn(width, queue), dim=0))
-        for name in ("image_ids", "text_ids"):
-            self.register_buffer(name, torch.zeros(queue, dtype=torch.long))
+        for side in ("image", "text"):
+            self.register_buffer(f"{side}_queue", F.normalize(torch.randn(width, queue), dim=0))
+            self.register_buffer(f"{side}_ids", torch.zeros(queue, dtype=torch.long))
         self.register_buffer("filled", torch.zeros((), dtype=torch.long))
         self.register_buffer("place", torch.zeros(1, dtype=torch.long))
 
@@ -92,25 +80,12 @@ class MomentumContrast(MomentumHeads):
             far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
             all_texts, all_images = step.gather(far_texts), step.gather(far_images)
             right = self._right(known, texts.dtype)
-        texts_there = torch.cat([all_texts.T, self.text_queue], 1)  # (width, N + K)
-        images_there = torch.cat([all_images.T, self.image_queue], 1)
-        forth = self._loss(images, far_images, texts_there, right, step)
-        back = self._loss(texts, far_texts, images_there, right, step)
-        count = len(known.texts)
-        scores = forth[1][:, :count], back[1][:, :count]
-        outputs = {**known.outputs(*scores), "new_texts": far_texts, "new_images": far_images}
-        metrics = {"image_to_text": known.hits(scores[0]), "temperature": Mean.of(self.temperature.detach()[None])}
-        return ObjectiveOutput({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
-
-    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
-        texts, images = self._vectors(step, self.text, self.image)
-        return {"text_embedding": texts, "image_embedding": images}
-
-    def embed(self, step: ForwardPasses, side: str) -> Tensor:
-        states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
-        head = self.text if side == "text" else self.image
-        return F.normalize(full_precision(head(summary(states))), dim=-1)
+        forth, scores = self._loss(images, far_images, torch.cat([all_texts.T, self.text_queue], 1), right, step)
+        back, scores_back = self._loss(texts, far_texts, torch.cat([all_images.T, self.image_queue], 1), right, step)
+        scores, scores_back = scores[:, : len(known.texts)], scores_back[:, : len(known.texts)]
+        outputs = {**known.outputs(scores, scores_back), "new_texts": far_texts, "new_images": far_images}
+        metrics = {"image_to_text": known.hits(scores), "temperature": Mean.of(self.temperature.detach()[None])}
+        return ObjectiveOutput({"momentum-contrast": Mean.of((forth + back) / 2)}, outputs, metrics)
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         new = outcome.outputs
@@ -135,16 +110,14 @@ class MomentumContrast(MomentumHeads):
 
     def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
         # (B, N + K) which columns are right, in shares
-        count, size = len(known.own), self.text_queue.shape[1]
-        itself = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
-        itself.scatter_(1, known.own[:, None], 1.0)
+        count, size = len(known.texts), self.text_queue.shape[1]
+        columns = torch.arange(count + size, device=known.own.device)
         if self.same == "own":
-            return F.pad(itself, (0, size))
-        there = torch.arange(size, device=itself.device) < self.filled
+            return (columns == known.own[:, None]).to(dtype)
         right = known.images[known.own][:, None] == torch.cat([known.images, self.image_ids])[None]  # (B, N + K)
         if self.same == "shared":
             right = right | (known.texts[known.own][:, None] == torch.cat([known.texts, self.text_ids])[None])
-        shares = (right & F.pad(there, (len(known.texts), 0), value=True)).to(dtype)
+        shares = (right & (columns < count + self.filled)).to(dtype)
         return shares / shares.sum(1, keepdim=True)
 
     def _loss(
@@ -152,8 +125,7 @@ class MomentumContrast(MomentumHeads):
     ) -> tuple[Tensor, Tensor]:
         # (B,) losses and (B, N + K) scores of ``rows`` against all that is there
         scores = rows @ there / self.temperature
-        share = ramped(self.distill, self.ramp, step.index)
-        targets = right.to(scores.dtype)
+        share, targets = self.share(step), right.to(scores.dtype)
         if share > 0:
             with torch.no_grad():
                 targets = share * (far @ there / self.temperature).softmax(1) + (1 - share) * targets

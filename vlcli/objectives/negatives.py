@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlcli.nn.layout import Layout, Runs, merged
+from vlcli.nn.layout import Layout, Runs
 from vlcli.nn.model import EncoderOutput
 
 Gather = Callable[[Tensor], Tensor]
@@ -59,16 +59,11 @@ def _is_shared(layout: Layout) -> bool:
 def _padded(layout: Layout, missing: int) -> Layout:
     if missing == 0:
         return layout
-    blank = {"index": -1, "centre": torch.nan, "valid": False, "special": False}
-    longer: dict[str, Any] = {}
-    for name in _LAYOUT:
-        value: Tensor | None = getattr(layout, name)
-        if value is not None:
-            more = value.new_full((value.shape[0], missing, *value.shape[2:]), blank.get(name, 0))
-            more = value[:, -1:].expand_as(more) if name in ("route", "source") else more
-            longer[name] = torch.cat([value, more], 1)
-    runs = None if layout.runs is None else merged((*layout.runs, (layout.runs[-1][0], missing)))
-    return replace(layout, grid=None, runs=runs, **longer)
+    end = layout.map(lambda tensor: tensor[:, -1:].expand(-1, missing, *tensor.shape[2:]))
+    end.index, end.centre = torch.full_like(end.index, -1), torch.full_like(end.centre, torch.nan)
+    end.special = end.valid = torch.zeros_like(end.valid)
+    end.boxes, end.runs = None, None if layout.runs is None else ((layout.runs[-1][0], missing),)
+    return replace(layout, grid=None) + replace(end, grid=None)
 
 
 def _runs(layout: Layout) -> Runs | None:

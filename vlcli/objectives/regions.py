@@ -15,7 +15,6 @@ from vlcli.nn import (
     DataSpec,
     DetectionOutput,
     ForwardPasses,
-    FusionOutput,
     Images,
     Model,
     build_head,
@@ -63,8 +62,7 @@ class RegionLabels(Objective):
         losses, metrics = {}, {}
         losses["class"], metrics["class_accuracy"] = _score(self.class_head(hidden), labels, mask)
         if self.attribute_head is not None:
-            attributes = images.pixels.attributes
-            attributes = torch.full_like(labels, -1) if attributes is None else attributes
+            attributes = torch.full_like(labels, -1) if images.pixels.attributes is None else images.pixels.attributes
             loss, metrics["attribute_accuracy"] = _score(self.attribute_head(hidden), attributes, mask)
             losses["attribute"] = Mean(loss.total * self.attributes, loss.count)
         return ObjectiveOutput(losses, metrics=metrics)
@@ -121,14 +119,12 @@ class RegionSelection(Objective):
         overlap = torch.stack([box_iou(row, one[None])[:, 0] for row, one in zip(boxes, target, strict=True)])
         right = (overlap > self.overlap) & mask  # (B, R)
         if self.loss == "bce":
-            each = F.binary_cross_entropy_with_logits(scores, right.to(scores.dtype), reduction="none")
-            loss = Mean.of(each, mask)
+            loss = Mean.of(F.binary_cross_entropy_with_logits(scores, right.to(scores.dtype), reduction="none"), mask)
         else:
             shares = right / right.sum(1, keepdim=True).clamp(min=1)
             loss = Mean.of(-(scores.masked_fill(~mask, -1e4).log_softmax(1) * shares).sum(1), right.any(1))
         best = scores.masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
-        metrics = {"accuracy": Mean.of(right.gather(1, best).float())}
-        return ObjectiveOutput({"region-selection": loss}, metrics=metrics)
+        return ObjectiveOutput({"region-selection": loss}, metrics={"accuracy": Mean.of(right.gather(1, best).float())})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture
@@ -137,27 +133,30 @@ class RegionSelection(Objective):
 
     def _scored(self, step: ForwardPasses) -> tuple[Tensor, Tensor, Tensor]:
         view = step.view(self.view)
-        regions = None if view.images is None else view.images.regions
-        if regions is None:
+        if view.images is None or view.images.regions is None:
             raise DataError("Expressions are matched with regions, and the batch has none.", where="region-selection")
-        rows = regions.select(view.image_rows[:, 0])
-        hidden = region_states(step.fused(self.view), rows.features.shape[1])
-        return full_precision(self.head(hidden)[..., 0]), rows.mask, rows.boxes
+        rows = view.images.regions.select(view.image_rows[:, 0])
+        fused, count = step.fused(self.view).image, rows.features.shape[1]
+        # wherever the model keeps the states of regions among its image tokens
+        columns = ((fused.layout.route == IMAGE) & ~fused.layout.special).any(0).nonzero()[:, 0]
+        if len(columns) != count:
+            what, got = "The model does not keep one state a region.", f"{len(columns)} states"
+            raise DataError(what, where="region-selection", got=got, expected=f"{count} regions")
+        return full_precision(self.head(fused.hidden[:, columns])[..., 0]), rows.mask, rows.boxes
 
 
 def target_boxes(batch: Batch, like: Tensor) -> Tensor:
     """Return the boxes that the expressions describe, in shares of their pictures (B, 4)."""
-    if not {"box", "pixel_box"} & set(batch.targets):
+    if batch.targets.keys().isdisjoint({"box", "pixel_box"}):
         raise DataError(
             "The examples do not say which box they speak of.",
             where="objective region-selection",
             expected="a data set of referring expressions (refcoco, or a table with the column `box`), whose examples "
             "have the target `box`",
         )
-    if "box" in batch.targets:
-        return torch.as_tensor(batch.targets["box"], dtype=like.dtype, device=like.device)
-    boxes = torch.as_tensor(batch.targets["pixel_box"], dtype=like.dtype, device=like.device)
-    return boxes / picture_sides(batch).to(boxes)
+    shares = "box" in batch.targets
+    boxes = torch.as_tensor(batch.targets["box" if shares else "pixel_box"]).to(like)
+    return boxes if shares else boxes / picture_sides(batch).to(boxes)
 
 
 def picture_sides(batch: Batch) -> Tensor:
@@ -166,17 +165,6 @@ def picture_sides(batch: Batch) -> Tensor:
     assert view.images is not None
     assert view.images.regions is not None
     return view.images.regions.sizes[view.image_rows[:, 0]].flip(1).repeat(1, 2)
-
-
-def region_states(fused: FusionOutput, count: int) -> Tensor:
-    """Return the states of a picture's regions, wherever the model keeps them among its image tokens (P, R, D)."""
-    layout = fused.image.layout
-    columns = ((layout.route == IMAGE) & ~layout.special).any(0).nonzero()[:, 0]
-    if len(columns) != count:
-        got, expected = f"{len(columns)} states", f"{count} regions"
-        what = "The model does not keep one state a region."
-        raise DataError(what, where="region-selection", got=got, expected=expected)
-    return fused.image.hidden[:, columns]
 
 
 class Detection(Objective):

@@ -53,10 +53,8 @@ class SelfCritical(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         if baseline == "samples" and samples < 2:
-            expected = "samples: 2 or more"
-            raise ComponentError(
-                "A mean of other samples needs some.", where="scst", got=str(samples), expected=expected
-            )
+            what = "A mean of other samples needs some."
+            raise ComponentError(what, where="scst", got=str(samples), expected="samples: 2 or more")
         self.baseline, self.end, self.sep_id = baseline, end, data_spec.sep_id
         self.choosing = Generation("greedy", max_length=max_length, bad_words=(data_spec.unk_id,))
         self.drawing = replace(self.choosing, decoding="sample", samples=samples, temperature=temperature)
@@ -68,17 +66,16 @@ class SelfCritical(Objective):
         self.tokenizer = tokenizer
         kept = None if folder is None else folder / FILE
         if kept is not None and kept.is_file():
-            self.reward = CiderReward(DocumentFrequency.load(kept), end=self.end)
-            return
-        groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
-        known = [texts for texts in groups.values() if texts]
-        if not known:
-            raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
-        words = ([CiderReward.words(text, ended=self.end) for text in texts] for texts in known)
-        frequency = DocumentFrequency.of(words)
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            frequency.save(kept)
+            frequency = DocumentFrequency.load(kept)
+        else:
+            groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
+            words = [[CiderReward.words(text, ended=self.end) for text in texts] for texts in groups.values() if texts]
+            if not words:
+                raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
+            frequency = DocumentFrequency.of(words)
+            if kept is not None:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                frequency.save(kept)
         self.reward = CiderReward(frequency, end=self.end)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
@@ -93,12 +90,11 @@ class SelfCritical(Objective):
             with torch.no_grad(), _evaluating(step.model):
                 greedy = ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
             theirs = self._submit(greedy, references)
-        rows, count = drawn.scores.shape
-        reward = torch.tensor(rewards.result(), device=drawn.scores.device).reshape(rows, count)  # (B, K)
+        reward = drawn.scores.new_tensor(rewards.result()).view_as(drawn.scores)  # (B, K)
         if self.baseline == "greedy":
-            base = torch.tensor(theirs.result(), device=drawn.scores.device).reshape(rows, 1)
+            base = reward.new_tensor(theirs.result())[:, None]
         else:  # the mean reward of the picture's other samples
-            base = (reward.sum(-1, keepdim=True) - reward) / (count - 1)
+            base = (reward.sum(-1, keepdim=True) - reward) / (reward.shape[1] - 1)
         assert drawn.word_scores is not None
         losses = -drawn.word_scores * (reward - base)[..., None]
         lengths = drawn.mask.sum(-1).float()
@@ -110,8 +106,8 @@ class SelfCritical(Objective):
         words = captions.words(self.sep_id)
         ended = ((captions.ids == self.sep_id) & captions.mask).any(-1).flatten().tolist()
         texts = [self.tokenizer.decode(ids) for group in words for ids in group]
-        known = [texts for texts, group in zip(references, words, strict=True) for _ in group]
-        return self.reward.submit(texts, ended, known)
+        known = [group for group in references for _ in words[0]]
+        return self.reward.thread.submit(self.reward.score, texts, ended, known)
 
 
 @contextmanager

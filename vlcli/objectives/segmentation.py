@@ -66,29 +66,22 @@ class Segmentation(Objective):
 
     def scores(self, model: Model, images: Images) -> Tensor:
         """Return scores at the head's resolution (M, classes, h, w)."""
-        scores: Tensor = full_precision(self.head(self.maps(model, images)))
-        return scores
+        return full_precision(self.head(self.maps(model, images)))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         images = step.view(self.view).images
-        assert images is not None
-        truth = self.truth(images)
+        if images is None or images.pixels is None or images.pixels.label_map is None:
+            hint = "name a data set with label maps (ade20k), and the task `segmentation`"
+            raise DataError("The pictures come without label maps.", where="segmentation", hint=hint)
+        truth = classes_of(images.pixels.label_map, self.count, self.zero_is_void)  # (M, H, W)
         maps = self.maps(step.model, images)
         logits = resized(full_precision(self.head(maps)), truth.shape[-2:])
         losses = {"segmentation": _loss(logits, truth)}
         if self.auxiliary is not None:
-            beside = resized(full_precision(self.auxiliary(maps[self.middle])), truth.shape[-2:])
-            mean = _loss(beside, truth)
-            losses["auxiliary"] = Mean(self.weight * mean.total, mean.count)
+            beside = _loss(resized(full_precision(self.auxiliary(maps[self.middle])), truth.shape[-2:]), truth)
+            losses["auxiliary"] = Mean(self.weight * beside.total, beside.count)
         right = (logits.argmax(1) == truth).float()
         return ObjectiveOutput(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
-
-    def truth(self, images: Images) -> Tensor:
-        """Return classes from 0, -1 where a pixel has none (M, H, W)."""
-        if images.pixels is None or images.pixels.label_map is None:
-            hint = "name a data set with label maps (ade20k), and the task `segmentation`"
-            raise DataError("The pictures come without label maps.", where="segmentation", hint=hint)
-        return classes_of(images.pixels.label_map, self.count, self.zero_is_void)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``logits`` (B, classes, h, w)

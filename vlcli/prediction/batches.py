@@ -64,38 +64,37 @@ class Answerer:
         return answer
 
     def _some(self, requests: list[Request]) -> list[Prediction | Failure]:
-        answers: dict[int, Prediction | Failure] = {}
+        faults = {row: fault for row, request in enumerate(requests) if (fault := self._fault(request))}
+        good = {row: request for row, request in enumerate(requests) if row not in faults}
+        answers: dict[int, Prediction | Failure] = {row: Failure(requests[row], fault) for row, fault in faults.items()}
         groups: dict[int, dict[int, Sample]] = {}  # by number of images
-        for row, (request, images) in enumerate(zip(requests, self._read(requests), strict=True)):
+        for (row, request), images in zip(good.items(), self._read(list(good.values())), strict=True):
             if isinstance(images, VlcliError):
                 answers[row] = Failure(request, images)
             else:
-                key = request.key or name_of(request.images[0], 0)
-                groups.setdefault(len(images), {})[row] = Sample(key, self._text(request.text), images, {})
+                key, text = request.key or name_of(request.images[0], 0), None
+                if request.text and self.tokenizer is not None:
+                    text = self.tokenizer.encode(request.text, request.text, self.data_spec.text_length)
+                groups.setdefault(len(images), {})[row] = Sample(key, text, images, {})
         for samples in groups.values():
             predictions = self._predict([requests[row] for row in samples], list(samples.values()))
             answers |= dict(zip(samples, predictions, strict=True))
         return [answers[row] for row in range(len(requests))]
 
-    def _read(self, requests: list[Request]) -> list[list[ImageSample] | VlcliError]:
-        faults = [self._fault(request) for request in requests]
-        good = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
-        try:
-            read = iter(self._images(good))
-        except DataError:
-            self.reader.fresh.build()  # what is wrong with the extractor is wrong for all requests
-            read = iter([self._tried(request) for request in good])
-        return [next(read) if fault is None else fault for fault in faults]
-
-    def _images(self, requests: list[Request]) -> Sequence[list[ImageSample] | VlcliError]:
+    def _read(self, requests: list[Request]) -> Sequence[list[ImageSample] | VlcliError]:
         # each file is read once, whatever number of requests have it
         pictures: dict[Any, tuple[Picture, str]] = {}
         keys: list[list[Any]] = []
         for row, request in enumerate(requests):
             keys.append([str(o) if isinstance(o, str | Path) else (row, n) for n, o in enumerate(request.images)])
-            for number, (key, image) in enumerate(zip(keys[-1], request.images, strict=True)):
-                pictures.setdefault(key, (image, name_of(image, number)))
-        images = self.reader.read([image for image, _ in pictures.values()], [name for _, name in pictures.values()])
+            for key, image, name in zip(keys[-1], request.images, request.names(), strict=True):
+                pictures.setdefault(key, (image, name))
+        try:
+            named = pictures.values()
+            images = self.reader.read([image for image, _ in named], [name for _, name in named])
+        except DataError:
+            self.reader.fresh.build()  # what is wrong with the extractor is wrong for all requests
+            return [self._tried(request) for request in requests]
         known = dict(zip(pictures, images, strict=True))
         return [[known[key] for key in row_keys] for row_keys in keys]
 
@@ -121,12 +120,6 @@ class Answerer:
             return UsageError("The text is too long.", got=got, expected=f"at most {MAX_TEXT:,} characters", hint=hint)
         return None
 
-    def _text(self, raw: str | None) -> TextSample | None:
-        if not raw or self.tokenizer is None:
-            return None
-        text: TextSample = self.tokenizer.encode(raw, raw, self.data_spec.text_length)
-        return text
-
     def _predict(self, requests: list[Request], samples: list[Sample]) -> list[Prediction]:
         items = [Item({"clean": sample}, 0) for sample in samples]
         batch = collate(items, pad_id=self.data_spec.pad_id).to(device_of(self.module.model))
@@ -138,36 +131,33 @@ class Answerer:
             choices: list[list[tuple[str, float]]] = [[] for _ in batch.keys]
             if self.asked.use.kind != "match":
                 choices = self.asked.task.probabilities(step, self.module.predict, self.tokenizer)
-        return [self._prediction(*one) for one in zip(requests, samples, rows, choices, strict=True)]
-
-    def _prediction(
-        self, request: Request, sample: Sample, row: dict[str, Any], choices: list[tuple[str, float]]
-    ) -> Prediction:
-        boxes = self._boxes(request, row)
-        return Prediction(
-            self.asked.use,
-            sample.key,
-            request.names(),
-            request.text,
-            len(boxes) if self.asked.use.kind == "boxes" else row.get("prediction"),
-            choices=[Choice(label, chance) for label, chance in choices[: self.top]],
-            boxes=boxes,
-            regions=[_pixels(image) for image in sample.images],
-            sizes=[image.size for image in sample.images],
-            notes=self._notes(request),
-            row=row,
-        )
+        predictions = []
+        for request, sample, row, ranked in zip(requests, samples, rows, choices, strict=True):
+            answer_boxes = self._boxes(request, row)
+            prediction = Prediction(
+                self.asked.use,
+                sample.key,
+                request.names(),
+                request.text,
+                len(answer_boxes) if self.asked.use.kind == "boxes" else row.get("prediction"),
+                choices=[Choice(label, chance) for label, chance in ranked[: self.top]],
+                boxes=answer_boxes,
+                regions=[_pixels(image) for image in sample.images],
+                sizes=[image.size for image in sample.images],
+                notes=self._notes(request),
+                row=row,
+            )
+            predictions.append(prediction)
+        return predictions
 
     def _boxes(self, request: Request, row: dict[str, Any]) -> list[Box]:
         if self.asked.use.kind == "box" and row.get("prediction") is not None:
-            x1, y1, x2, y2 = row["prediction"]
-            return [Box((x1, y1, x2, y2), request.text or "", float(row.get("score", 0.0)))]
-        task = self.asked.task
-        if not isinstance(task, Detection):
+            return [Box(tuple(row["prediction"]), request.text or "", float(row.get("score", 0.0)))]
+        if not isinstance(self.asked.task, Detection):
             return []
-        least = task.draw_score if self.min_score is None else self.min_score
+        least = self.asked.task.draw_score if self.min_score is None else self.min_score
         boxes = zip(row["boxes"], row["classes"], row["scores"], strict=True)
-        return [Box((x1, y1, x2, y2), name, score) for (x1, y1, x2, y2), name, score in boxes if score >= least]
+        return [Box(tuple(box), name, score) for box, name, score in boxes if score >= least]
 
     def _notes(self, request: Request) -> list[str]:
         notes = []
@@ -181,7 +171,7 @@ class Answerer:
                 notes.append(f"the model never learnt {len(strange)} of {words} words: {comma_list(strange, 4)}")
         pairs = zip(request.images, request.names(), strict=True)
         fresh = [name for image, name in pairs if not isinstance(image, RegionFeatures)]
-        return notes + list(dict.fromkeys(line for lines in self.reader.fresh.notes(fresh) for line in lines))
+        return notes + self.reader.fresh.notes(fresh)
 
 
 def unknown_words(sample: TextSample, unk_id: int) -> list[str]:
@@ -201,5 +191,4 @@ def unknown_words(sample: TextSample, unk_id: int) -> list[str]:
 def _pixels(image: ImageSample) -> np.ndarray:
     if image.boxes is None or image.features is None:
         return np.zeros((0, 4), np.float32)
-    height, width = image.size
-    return np.asarray(image.boxes * np.array([width, height, width, height], np.float32), np.float32)
+    return np.asarray(image.boxes * np.array(image.size[::-1] * 2, np.float32), np.float32)

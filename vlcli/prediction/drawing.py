@@ -36,26 +36,24 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
         for prediction, images in predictions
         for number, image in enumerate(images)
     ]
-    texts = {prediction.text for prediction, _ in predictions}
-    text = next(iter(texts)) if len(texts) == 1 else None
+    first, *others = {prediction.text for prediction, _ in predictions}
+    heading = (first, INK) if first and not others else None
     columns = min(len(cells), max(2, len(predictions[0][1])) if len(predictions) == 1 else 3)
-    sheet = contact_sheet(cells, columns=columns, width=SIDE, heading=(text, INK) if text else None)
+    sheet = contact_sheet(cells, columns=columns, width=SIDE, heading=heading)
     if file is not None:
         save_picture(sheet, file)
     return sheet
 
 
-def png(
-    prediction: Prediction, images: Sequence[Picture], attended: Callable[[], dict[str, Any] | None]
-) -> bytes | None:
+def png(prediction: Prediction, images: Sequence[Picture], look: Callable[[], dict[str, Any] | None]) -> bytes | None:
     """Draw a prediction for a notebook, where the model looks beside each picture; None if a picture is no file.
 
     Args:
-        attended: returns attention as :func:`vlcli.prediction.looking.look` does.
+        look: returns attention as :func:`vlcli.prediction.looking.look` does.
     """
     try:
         cells = []
-        looks = (attended() or {}).get("pictures") or [None] * len(images)
+        looks = (look() or {}).get("pictures") or [None] * len(images)
         for number, (image, seen) in enumerate(zip(images, looks, strict=True)):
             picture = _picture(prediction, image, number)
             cells.append(Cell(picture, _lines(prediction, number, len(images))))
@@ -83,9 +81,8 @@ def _picture(prediction: Prediction, image: Picture, number: int) -> Image.Image
 
 
 def _lines(prediction: Prediction, number: int, count: int) -> list[tuple[str, str]]:
-    lines = [(Path(prediction.images[number]).name, INK)]
+    name = (Path(prediction.images[number]).name, INK)
     if number < count - 1:
-        return lines
-    if prediction.use.kind not in ("box", "boxes"):
-        lines.append((prediction.words(), ANSWER))
-    return lines + [(f"{choice.probability:.3f}  {choice.label}", INK) for choice in prediction.choices]
+        return [name]
+    answer = [] if prediction.use.kind in ("box", "boxes") else [(prediction.words(), ANSWER)]
+    return [name, *answer, *((f"{choice.probability:.3f}  {choice.label}", INK) for choice in prediction.choices)]

@@ -65,11 +65,8 @@ class OnTheFly:
             UsageError: nobody knows the extractor.
             DataError: its weights are missing or others, or a picture gives no regions.
         """
-        extraction = self._one(CONCEPTS, False)
-        with self._lock:
-            records = self._records(extraction, pictures)
         images = []
-        for (name, _), record in zip(pictures, records, strict=True):
+        for (name, _), record in zip(pictures, self._read(False, pictures), strict=True):
             image = ImageSample(name, record.size)
             fill_regions(image, record)
             images.append(image)
@@ -77,10 +74,7 @@ class OnTheFly:
 
     def concepts(self, pictures: Sequence[Opener]) -> list[dict[str, NDArray[Any]]]:
         """Return ``ids`` and ``scores`` of the concepts of each picture, best first."""
-        extraction = self._one(CONCEPTS, True)
-        with self._lock:
-            records = self._records(extraction, pictures)
-        columns = [{"ids": record.classes, "scores": record.class_scores} for record in records]
+        columns = [{"ids": one.classes, "scores": one.class_scores} for one in self._read(True, pictures)]
         return [{name: values for name, values in row.items() if values is not None} for row in columns]
 
     def build(self) -> None:
@@ -89,23 +83,24 @@ class OnTheFly:
             if extraction.spec:
                 self._extractor(extraction)
 
-    def notes(self, pictures: Sequence[str]) -> list[list[str]]:
-        """Return for each picture what a reader of the answer should know about its regions."""
-        lacking = (self._boxes_of(name) is None for name in pictures)
-        return [[self._gridded] if self._gridded and lacks else [] for lacks in lacking]
+    def notes(self, pictures: Sequence[str]) -> list[str]:
+        """Return what a reader of the answer should know about the regions of its pictures."""
+        lacking = self._gridded and any(self._boxes_of(name) is None for name in pictures)
+        return [self._gridded] if lacking else []
 
     def _boxes_of(self, picture: str) -> BoxList | None:
         boxes = boxes_for(self.boxes, f"{Path(picture).absolute().parent.as_posix()}/{image_id(picture)}")
         return boxes_for(self.boxes, image_id(picture)) if boxes is None else boxes
 
-    def _one(self, set: str, equal: bool) -> Extraction:
+    def _read(self, concepts: bool, pictures: Sequence[Opener]) -> list[Record]:
         for extraction in self.extractions:
-            if (extraction.set == set) is equal and extraction.spec:
-                return extraction
-        read = "visual concepts" if equal else "region features"
+            if (extraction.set == CONCEPTS) is concepts and extraction.spec:
+                with self._lock:
+                    return self._records(extraction, pictures)
+        read = "visual concepts" if concepts else "region features"
         what = f"This model reads {read}, and what extracted them is not known."
-        names = [str(one.provenance.get("extractor", "")) for one in self.extractions]
-        got = ", ".join(name for name in names if name) or "no extraction in the model's config"
+        names = (str(one.provenance.get("extractor", "")) for one in self.extractions)
+        got = ", ".join(filter(None, names)) or "no extraction in the model's config"
         hint = "name one of these; or train the model again: its config then names the extractor"
         raise UsageError(what, where=self.where, got=got, expected=ELSE, hint=hint)
 
@@ -115,21 +110,19 @@ class OnTheFly:
             items: Iterable[Prepared] = (self._prepared(extractor, *picture) for picture in pictures)
         elif extraction.source is not None:
             stored = self._records(extraction.source, pictures)
-            items = [Prepared(torch.empty(0), one.size, (1.0, 1.0), None, one.id, one) for one in stored]
+            items = (Prepared(torch.empty(0), one.size, (1.0, 1.0), None, one.id, one) for one in stored)
         else:
             raise DataError("What made the regions that the extractor reads is not known.", where=self.where)
-        kept = [normalise(record, extraction.dtype) for record in _extracted(extractor, items)]
+        kept = [replace(normalise(record, extraction.dtype), box_ids=None) for record in _extracted(extractor, items)]
         for record in kept:
             check_record(record, where=self.where)
-        return [replace(record, box_ids=None) for record in kept]
+        return kept
 
     def _prepared(self, extractor: Extractor, name: str, picture: Callable[[], Image.Image]) -> Prepared:
         try:
-            prepared = extractor.preparation(picture(), self._boxes_of(name))
+            return replace(extractor.preparation(picture(), self._boxes_of(name)), id=name)
         except ValueError as error:
             raise DataError("The regions of the picture cannot be extracted.", where=name, got=str(error)) from None
-        prepared.id = name
-        return prepared
 
     def _extractor(self, extraction: Extraction) -> Extractor:
         if id(extraction) not in self._built:
@@ -139,13 +132,19 @@ class OnTheFly:
     def _build(self, extraction: Extraction) -> Extractor:
         recorded, weights = extraction.provenance, extraction.weights
         expected = str(recorded.get("weights_sha256") or "")
-        if weights and not Path(weights).exists():
-            raise _no_weights(weights, extraction)
-        if expected and not weights and not any(extraction.spec.get(key) for key in NAMED):
-            raise _no_weights(str(recorded.get("weights") or "a file that nobody named"), extraction)
+        named = weights or any(extraction.spec.get(key) for key in NAMED)
+        if (weights and not Path(weights).exists()) or (expected and not named):
+            option = "--extractor '{weights: FILE}'"
+            wanted = f"{option}, or --features-from STAGE"
+            with suppress(Exception):  # the extractor's fault is shown when it is built
+                helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
+                wanted += f"; {helps}" if helps else ""
+            where = weights or str(recorded.get("weights") or "a file that nobody named")
+            got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
+            what, hint = "The extractor's weights are missing.", f"name the file: {option}"
+            raise DataError(what, where=where, got=got, expected=wanted, hint=hint)
         spec = {**extraction.spec, **({"weights": weights} if weights else {})}
-        extractor: Extractor = registry.of(Extractor).build(spec)
-        extractor = extractor.to(self.device)
+        extractor = registry.of(Extractor).build(spec).to(self.device)
         extractor.attach(Labels(*(tuple(recorded.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
         digest = str(extractor.provenance().get("weights_sha256") or "")
         if self.strict and expected and digest != expected:
@@ -161,16 +160,6 @@ class OnTheFly:
         return extractor
 
 
-def _no_weights(path: str, extraction: Extraction) -> DataError:
-    expected = "--extractor '{weights: FILE}', or --features-from STAGE"
-    with suppress(Exception):  # the extractor's fault is shown when it is built
-        helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
-        expected += f"; {helps}" if helps else ""
-    got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
-    hint = "name the file: --extractor '{weights: FILE}'"
-    return DataError("The extractor's weights are missing.", where=path, got=got, expected=expected, hint=hint)
-
-
 def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Record]:
     waiting: list[Prepared] = []
     for item in items:
@@ -182,9 +171,9 @@ def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Reco
 
 
 def _together(extractor: Extractor, items: list[Prepared]) -> list[Record]:
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[torch.Size, list[int]] = {}
     for row, item in enumerate(items):
-        groups.setdefault(tuple(item.pixels.shape), []).append(row)
+        groups.setdefault(item.pixels.shape, []).append(row)
     records: dict[int, Record] = {}
     for rows in groups.values():
         with torch.inference_mode():

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from vlcli.drawings.base import token_boxes
 
+Weights = NDArray[np.float32]
 MOST = 150_000
 """Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out."""
 
@@ -31,7 +32,7 @@ def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | Non
     chosen = _chosen(attention, length, image, len(pictures))
     if not chosen or not words:
         return None
-    shown: list[tuple[Any, dict[str, NDArray[np.float32]]]] = []
+    shown: list[tuple[Any, dict[str, Weights]]] = []
     for number in range(len(pictures)):
         boxes, tokens = token_boxes(fused.image.layout, number)
         if not len(tokens):
@@ -43,9 +44,7 @@ def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | Non
     return {"words": [pieces[n] for n in words], "views": views, "pictures": documents}
 
 
-def _chosen(
-    attention: dict[str, NDArray[np.float32]], text: int, image: int, pictures: int
-) -> list[NDArray[np.float32]]:
+def _chosen(attention: dict[str, Weights], text: int, image: int, pictures: int) -> list[Weights]:
     """Return probabilities from text to pictures (pictures, heads, queries, keys): cross-attention, else joint."""
     sides, joint = (text, image), (text + image, text + image)
     each = {name: weights for name, weights in attention.items() if weights.shape[0] == pictures}
@@ -54,7 +53,7 @@ def _chosen(
     return named or list(cross.values()) or [weights for weights in each.values() if weights.shape[-2:] == joint]
 
 
-def views_of(layers: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+def views_of(layers: Sequence[Weights]) -> dict[str, Weights]:
     """Return averages over layers and heads, over heads, and single heads as far as :data:`MOST` allows.
 
     Args:
@@ -70,5 +69,5 @@ def views_of(layers: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.floa
     return views
 
 
-def _short(values: NDArray[np.float32]) -> Any:
-    return np.round(values.astype(np.float64), 4).tolist()
+def _short(values: Weights) -> Any:
+    return values.astype(np.float64).round(4).tolist()

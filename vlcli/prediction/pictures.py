@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from vlcli.data.inputs import fill_regions
@@ -60,9 +59,10 @@ class PictureReader:
             UsageError: the model reads regions, and nobody knows how to extract them.
         """
         names = names or [name_of(picture, number) for number, picture in enumerate(pictures)]
-        known = [self._known(*pair) for pair in zip(pictures, names, strict=True)]
-        openers = zip(names, (partial(open_picture, picture) for picture in pictures), strict=True)
-        new = iter(self._new([one for one, image in zip(openers, known, strict=True) if image is None]))
+        named = list(zip(names, pictures, strict=True))
+        known = [self._known(picture, name) for name, picture in named]
+        unknown = [one for one, image in zip(named, known, strict=True) if image is None]
+        new = iter(self._new([(name, partial(open_picture, picture)) for name, picture in unknown]))
         return [next(new) if image is None else image for image in known]
 
     def _known(self, picture: Picture, name: str) -> ImageSample | None:
@@ -78,13 +78,12 @@ class PictureReader:
         if self.fresh.known and not _holds(store, picture):
             where, asked = shown(str(picture))[1:-1], "" if store is None else f", or an id in {store.where}"
             raise DataError("There is no such picture.", where=where, expected=f"a picture's file{asked}")
-        return self._stored(str(picture))
-
-    def _stored(self, picture: str) -> ImageSample:
-        store = self.features if self.features is not None else self.trained
         if store is None:
             expected = "load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file"
-            raise _no_store("region features", picture, expected)
+            raise _no_store("region features", str(picture), expected)
+        return self._stored(store, str(picture))
+
+    def _stored(self, store: FeatureStore, picture: str) -> ImageSample:
         record = store.read(store.id_of(picture))
         self.check(record.features, record.boxes)
         image = ImageSample(record.id, record.size)
@@ -103,8 +102,6 @@ class PictureReader:
         if self.needs.regions:
             images = self.fresh.regions(pictures)
             for image in images:
-                assert image.features is not None
-                assert image.boxes is not None
                 self.check(image.features, image.boxes)
         else:
             images = [read_picture(name, self.needs, self.transform, opened()) for name, opened in pictures]
@@ -113,18 +110,17 @@ class PictureReader:
                 image.concepts = concepts
         return images
 
-    def check(self, features: NDArray[Any], boxes: NDArray[Any]) -> None:
+    def check(self, features: Any, boxes: Any) -> None:
         """Refuse regions that the model cannot read."""
-        dim = self.region_dim
-        if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
+        if features.shape != (*boxes.shape[:1], self.region_dim) or boxes.shape[1:] != (4,):
             got = f"features {features.shape}, boxes {boxes.shape}"
-            expected = f"features (R, {dim}), boxes (R, 4) divided by width and height"
+            expected = f"features (R, {self.region_dim}), boxes (R, 4) divided by width and height"
             raise DataError("These are not the regions the model reads.", got=got, expected=expected)
 
 
 def _no_store(what: str, got: str, expected: str) -> UsageError:
-    what = f"This model reads {what}, and no store of them was given."
-    return UsageError(what, got=got, expected=expected, hint="make a store: vlcli extract")
+    said = f"This model reads {what}, and no store of them was given."
+    return UsageError(said, got=got, expected=expected, hint="make a store: vlcli extract")
 
 
 def is_file(path: str | Path) -> bool:
@@ -145,14 +141,14 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Args:
         max_pixels: larger ones are refused by their header, before anything is decoded.
     """
-    where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
-    if isinstance(picture, str | Path) and not is_file(picture):
+    assert not isinstance(picture, RegionFeatures)
+    where = "image" if isinstance(picture, Image.Image) else shown(str(picture))[1:-1]
+    if not isinstance(picture, Image.Image) and not is_file(picture):
         expected, hint = "the path of a picture", "check the path"
         raise DataError("There is no such picture.", where=where, expected=expected, hint=hint)
     try:
         if isinstance(picture, Image.Image):
             return _upright(picture, max_pixels)
-        assert isinstance(picture, str | Path)
         return open_image(Path(picture), max_pixels)
     except (BadImageError, OSError) as error:
         got = str(error) or type(error).__name__

@@ -184,7 +184,7 @@ class Failure:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``vlcli predict --json`` prints it."""
         names, text = self.request.names(), self.request.text
-        key = self.request.key or (names[0] if names else "")
+        key = self.request.key or next(iter(names), "")
         cut = text if text is None or len(text) <= SHOWN else f"{text[:SHOWN]}..."
         return {"key": key, "images": names, "text": cut, "error": self.error.as_dict()}
 
@@ -234,10 +234,10 @@ def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Reques
     pictures = [picture for word in words for picture in _pictures(word)]
     if use.images == 1:
         return [Request([picture], text) for picture in pictures]
-    if use.images and len(pictures) != use.images:
-        what, got = f"{use.name} takes {use.images} pictures in one request.", f"{len(pictures)}"
+    if use.images not in (0, len(pictures)):
+        what = f"{use.name} takes {use.images} pictures in one request."
         hint = f"give {use.images} pictures, or JSON lines: vlcli predict MODEL - < requests.jsonl"
-        raise UsageError(what, got=got, expected=use.about, hint=hint)
+        raise UsageError(what, got=str(len(pictures)), expected=use.about, hint=hint)
     return [Request(pictures, text)]
 
 

@@ -1,6 +1,7 @@
 """Finds a trained model, and where the regions of new pictures come from: its extractor and its stores."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,22 +52,22 @@ def find_sources(
     if not (needs.regions or needs.concepts):
         return Sources()
     recorded = _recorded_stores(bundle.folder)
-    if features_from is not None:
-        known = extractions_of([features_from])
-        if not known:
-            expected = f"the folder of an extract stage, with {STORE}, or a store"
-            raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
-    else:
-        known = _of_bundle(bundle) or extractions_of(recorded)
-    changed = [_changed(one, extractor) for one in known] or [_changed(None, extractor)]
+    known: list[Extraction] = []
+    if features_from is None:
+        with suppress(ValueError):  # written by a later version: the stage's record may still say it
+            known = [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
+        known = known or extractions_of(recorded)
+    elif not (known := extractions_of([features_from])):
+        expected = f"the folder of an extract stage, with {STORE}, or a store"
+        raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
+    changed = filter(None, (_changed(one, extractor) for one in (known or (None,))))
     read = dict(read_boxes(boxes)) if boxes is not None else {}
     strict = extractor is None or "name" not in extractor
-    fresh = OnTheFly([one for one in changed if one is not None], device, read, str(bundle.folder), strict)
-    try:
+    sources = Sources(OnTheFly(list(changed), device, read, str(bundle.folder), strict))
+    with suppress(VlcliError):  # a store that is damaged or half there: only ids of pictures would be read from it
         stores = open_stores(recorded, needs)
-    except VlcliError:  # a store that is damaged or half there: only ids of pictures would be read from it
-        return Sources(fresh)
-    return Sources(fresh, {"trained": stores.regions, "trained_concepts": stores.concepts})
+        sources.stores = {"trained": stores.regions, "trained_concepts": stores.concepts}
+    return sources
 
 
 # Where the stores lay that the model's stage read, else beside the stage (a moved run folder).
@@ -80,24 +81,15 @@ def _recorded_stores(folder: Path) -> list[Path]:
     return stores
 
 
-def _of_bundle(bundle: Bundle) -> list[Extraction]:
-    try:
-        return [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
-    except ValueError:  # written by a later version: the stage's record may still say it
-        return []
-
-
 def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> Extraction | None:
     if not extractor or (known is not None and known.set == CONCEPTS):
         return known
     spec = dict(extractor)
     weights = str(Path(spec.pop("weights")).expanduser().absolute()) if spec.get("weights") else ""
     if "name" in spec:
-        dtype = "float16" if known is None else known.dtype
-        return Extraction(spec, "boxes", dtype, weights, provenance={} if known is None else known.provenance)
-    if known is None:
-        return None
-    return replace(known, spec={**known.spec, **spec}, weights=weights or known.weights)
+        dtype, provenance = ("float16", {}) if known is None else (known.dtype, known.provenance)
+        return Extraction(spec, "boxes", dtype, weights, provenance=provenance)
+    return known and replace(known, spec={**known.spec, **spec}, weights=weights or known.weights)
 
 
 RUNS = "runs"

@@ -14,14 +14,15 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.images.boxes import BoxList
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
-from vlcli.objectives.answering import Answering as AnswerHead
+from vlcli.objectives.answering import AnswerHead
 from vlcli.objectives.base import Objective
+from vlcli.objectives.hard_matching import MatchingHead
 from vlcli.objectives.matching import Matching
 from vlcli.prediction.records import Kind, Use
 from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering
 from vlcli.tasks.base import Task
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 from vlcli.tasks.classification import NLVR2, Classification
 from vlcli.tasks.detection import Detection
 from vlcli.tasks.grounding import Grounding
@@ -31,29 +32,18 @@ from vlcli.tasks.referring import Referring
 from vlcli.tasks.retrieval import Retrieval
 from vlcli.tasks.storytelling import Storytelling
 
-KINDS: tuple[tuple[type[Task], Kind], ...] = (
-    (Answering, "answer"),
-    (NLVR2, "verdict"),
-    (Classification, "label"),
-    (Retrieval, "match"),
-    (Captioning, "caption"),
-    (Referring, "box"),
-    (Grounding, "box"),
-    (Detection, "boxes"),
+KINDS: tuple[tuple[type[Task], Kind, str], ...] = (
+    (Answering, "answer", "answers of its table with probabilities"),
+    (NLVR2, "verdict", "true or false with a probability"),
+    (Classification, "label", "labels with probabilities"),
+    (Retrieval, "match", "how well they fit"),
+    (Writing, "caption", "a text"),
+    (Referring, "box", "the box that the text speaks of"),
+    (Grounding, "box", "the box that the text speaks of"),
+    (Detection, "boxes", "boxes with labels and scores"),
+    (Task, "other", "what the task predicts"),
 )
-ABOUT: dict[Kind, str] = {
-    "answer": "answers of its table with probabilities",
-    "verdict": "true or false with a probability",
-    "label": "labels with probabilities",
-    "match": "how well they fit",
-    "caption": "a text",
-    "box": "the box that the text speaks of",
-    "boxes": "boxes with labels and scores",
-    "other": "what the task predicts",
-}
 HEADS = {
-    "hard-matching": "retrieval",
-    "contrast-matching": "retrieval",
     "region-selection": "referring",
     "image-classification": "image-classification",
     "detection": "detection",
@@ -80,38 +70,35 @@ def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_s
         if isinstance(task, Answering) and head is not None:
             task.loss = head.loss
     trained: set[str] = set()
-    if task is not None:
-        with suppress(NotImplementedError, ComponentError):
-            trained = {str(one.get("as", one["name"])) for one in task.objectives()}
+    with suppress(NotImplementedError, ComponentError):
+        trained = {str(one.get("as", one["name"])) for one in task.objectives()} if task is not None else set()
     for name, part in module.objectives.items():
         kind = str(module.parts[name].spec["name"])
-        head_task = None if kind in trained or name in trained else _of_head(name, kind, part)
-        if head_task is not None:
+        if trained.isdisjoint((kind, name)) and (head_task := _of_head(name, kind, part)) is not None:
             head_task.attach(data_spec)
             uses.setdefault(name, _asked(name, head_task, reads))
     return uses
 
 
 def _of_head(name: str, kind: str, part: Objective) -> Task | None:
-    spec: Spec | None = {"name": HEADS[kind]} if kind in HEADS else None
     if isinstance(part, AnswerHead):
-        spec = {"name": "vqa", "loss": part.loss}
-    elif isinstance(part, Matching) or spec == {"name": "retrieval"}:
+        spec: Spec = {"name": "vqa", "loss": part.loss}
+    elif isinstance(part, Matching | MatchingHead):
         spec = {"name": "retrieval", "objective": name}
     elif type(part).embed is not Objective.embed:
         spec = {"name": "retrieval", "objective": None, "first": name}
-    return None if spec is None else registry.of(Task).build(spec)
+    else:
+        return registry.of(Task).build(HEADS[kind]) if kind in HEADS else None
+    return registry.of(Task).build(spec)
 
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:
-    kind: Kind = next((kind for base, kind in KINDS if isinstance(task, base)), "other")
-    fuses = "fuse" in task.requires or kind == "match"
-    images = 0 if isinstance(task, Storytelling) else int(getattr(task, "images", 1))
-    needed = fuses and reads
+    kind, answer = next((kind, answer) for base, kind, answer in KINDS if isinstance(task, base))
+    needed = reads and ("fuse" in task.requires or kind == "match")
+    images = 0 if isinstance(task, Storytelling) else task.images
     text = {"answer": " and a question", "box": " and an expression"}.get(kind, " and a sentence") if needed else ""
     pictures = {0: "images", 1: "an image"}.get(images, f"{images} images")
-    about = f"{pictures}{text} -> {ABOUT[kind]}"
-    return Asked(Use(name, kind, images, "needed" if needed else "none", about), task)
+    return Asked(Use(name, kind, images, "needed" if needed else "none", f"{pictures}{text} -> {answer}"), task)
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
@@ -158,18 +145,14 @@ def rows_of(
 
 
 def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) -> list[dict[str, Any]]:
-    near = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
+    scores = shown = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
     if task.first is not None:
         texts, images = (module.embed(step, task.first, side).float() for side in ("text", "image"))
-        view = step.batch.clean
-        near = (texts[view.text_rows] * images[view.image_rows[:, 0]]).sum(-1)  # (B,)
-    scores = shown = near.tolist()
+        text_rows, image_rows = step.pairs()
+        scores = shown = (texts[text_rows] * images[image_rows]).sum(-1)  # (B,)
     if task.objective is not None:
         logits = logits_of(module.predict(step, task.objective), task.objective)
-        matching = match_score(logits, task.scoring)  # (B,)
-        total = matching + near if task.scoring == "sum" else matching
-        scores, shown = total.tolist(), torch.sigmoid(match_score(logits)).tolist()
-    return [
-        {"key": key, "prediction": chance, "score": score}
-        for key, chance, score in zip(step.batch.keys, shown, scores, strict=True)
-    ]
+        scores = match_score(logits, task.scoring) + (scores if task.scoring == "sum" else 0)
+        shown = match_score(logits).sigmoid()
+    rows = zip(step.batch.keys, shown.tolist(), scores.tolist(), strict=True)
+    return [{"key": key, "prediction": chance, "score": score} for key, chance, score in rows]

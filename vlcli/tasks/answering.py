@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -21,8 +22,9 @@ from vlcli.nn.generation import Generation, generate, rank
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
+from vlcli.registry.bounds import Count
 from vlcli.tasks.base import Examples, Predict, Task
-from vlcli.tasks.outputs import likeliest, logits_of, mean, target
+from vlcli.tasks.outputs import changed_options, likeliest, logits_of, mean, target
 
 Loss = Literal["bce", "ce"]
 _TYPES = ("answer_type", "question_type")
@@ -31,7 +33,6 @@ _TYPES = ("answer_type", "question_type")
 class Answering(Task):
     """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``."""
 
-    metric = "accuracy"
     usual_table: ClassVar[str] = ""  # path of the published table in the authors' data folder
     local_files = ("source_answers",)
     facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)  # targets that predictions keep
@@ -53,10 +54,7 @@ class Answering(Task):
 
     def objectives(self) -> list[Spec]:
         spec: Spec = {"name": "answering", "loss": self.loss}
-        spec |= {"only": self.only} if self.only != "both" else {}
-        spec |= {"head": self.head} if self.head is not None else {}
-        spec |= {"smoothing": self.smoothing} if self.smoothing else {}
-        return [spec | ({"source_answers": self.source_answers} if self.source_answers is not None else {})]
+        return [spec | changed_options(self, "only", "head", "smoothing", "source_answers")]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         file = table_file(self.answers_file, readers, self.usual_table) if self.usual_table else None
@@ -73,8 +71,8 @@ class Answering(Task):
     def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
         scores = example.targets.get("answers")
         right = [answer for answer, score in scores.items() if score > 0] if isinstance(scores, dict) else []
-        best = best_answer(example.targets)
-        right = ([] if best is None else [best]) + right
+        if (best := best_answer(example.targets)) is not None:
+            right.insert(0, best)
         return [*right, *map(vqa.table_form, right)]
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
@@ -99,13 +97,11 @@ class Answering(Task):
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         """Return a prediction of every question, with what the data say of it."""
-        rows: list[dict[str, Any]] = [
-            {"key": key, "prediction": answer, "score": value}
-            for key, answer, value in zip(batch.keys, answers, scores, strict=True)
-        ]
-        for name in self.facts_of_questions:
-            for row, value in zip(rows, target(batch, name), strict=True):
-                row.update({} if value is None else {name: value})
+        facts = [target(batch, name) for name in self.facts_of_questions]
+        rows: list[dict[str, Any]] = []
+        for key, answer, score, *values in zip(batch.keys, answers, scores, *facts, strict=True):
+            known = {n: v for n, v in zip(self.facts_of_questions, values, strict=True) if v is not None}
+            rows.append({"key": key, "prediction": answer, "score": score, **known})
         return rows
 
 
@@ -137,9 +133,8 @@ class VQA(Answering):
         self.smoothing, self.wups = smoothing, wups
 
     def read(self, runner: Examples) -> None:
-        lacking = wups.lacking() if self.wups else None
-        if lacking is not None:
-            runner.progress.warn(lacking)
+        if self.wups and (reason := wups.lacking()):
+            runner.progress.warn(reason)
             self.wups = False
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
@@ -170,11 +165,9 @@ class VQA(Answering):
         metrics = {"accuracy": mean(rows, "accuracy"), **most_frequent(rows)}
         for name in wups.METRICS if self.wups else ():
             of_sets = [row for row in rows if name in row]
-            kinds = by_kind(of_sets, "answer_type", name)
-            metrics |= {name: mean(of_sets, name), **{f"{name}/{kind}": value for kind, value in kinds.items()}}
+            metrics |= {name: mean(of_sets, name), **by_kind(of_sets, "answer_type", name, prefix=f"{name}/")}
         for kind in _TYPES:
-            metrics |= {f"accuracy/{name}": value for name, value in by_kind(rows, kind, "accuracy").items()}
-            metrics |= most_frequent(rows, kind)
+            metrics |= by_kind(rows, kind, "accuracy", prefix="accuracy/") | most_frequent(rows, kind)
         return metrics
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
@@ -201,14 +194,12 @@ class MultipleChoice(VQA):
         # ``prediction`` (the choice) and ``score`` (its logit); where the right one is known, ``correct``
         logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).tolist()
         table = AnswerList(self.answers)
-        words, values = [], []
+        best: list[tuple[float, str]] = []
         for row, choices in zip(logits, target(batch, "choices"), strict=True):
             columns = [table.find(vqa.table_form(choice)) for choice in choices or ()]
-            scores = [float("-inf") if column is None else row[column] for column in columns]
-            best = max(range(len(scores)), key=lambda k: scores[k], default=None)
-            words.append("" if best is None else choices[best])
-            values.append(0.0 if best is None else max(scores[best], -1e9))
-        return self.answered(batch, words, values)
+            scores = [-1e9 if column is None else row[column] for column in columns]
+            best.append(max(zip(scores, choices or (), strict=True), key=itemgetter(0), default=(0.0, "")))
+        return self.answered(batch, [choice for _, choice in best], [score for score, _ in best])
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         rows = super(VQA, self).answered(batch, answers, scores)
@@ -246,7 +237,6 @@ class GQA(Answering):
     """
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
-    joint = True
     eval_split = "testdev"
     usual_data = "gqa"
     usual_answers = 1842
@@ -268,18 +258,17 @@ class GQA(Answering):
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
         answers = (best_answer(example.targets) for reader in readers for example in reader.examples())
-        counts = Counter(answer for answer in answers if answer is not None)
-        return tuple(sorted(answer for answer, count in counts.items() if count >= self.min_count))
+        return vqa.answer_vocabulary(Counter(answer for answer in answers if answer is not None), self.min_count)
 
     def read(self, runner: Examples) -> None:
-        readers = [reader for reader in getattr(runner.data, "readers", ()) if hasattr(reader, "choices")]
+        readers = [reader for reader in runner.data.readers if hasattr(reader, "choices")]
         self.choices = {key: row for reader in readers for key, row in reader.choices().items()}
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
         rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
-                row["correct"] = gqa.is_right(row["prediction"], row["answer"])
+                row["correct"] = str(row["prediction"]) == str(row["answer"])  # to the letter
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -319,17 +308,12 @@ class GenerativeVQA(VQA):
         answers: str | None = None,
         min_count: int = 9,
         decoding: Literal["rank", "generate"] = "rank",
-        candidates: int = 128,
+        candidates: Count = 128,
         first_twice: bool = True,
-        block: int = 512,
-        max_length: int = 10,
+        block: Count = 512,
+        max_length: Count = 10,
     ) -> None:
         super().__init__(answers=answers, min_count=min_count)
-        if min(candidates, block, max_length) < 1:
-            got = f"candidates {candidates}, block {block}, max_length {max_length}"
-            raise ComponentError(
-                "These numbers are too small.", where="task generative-vqa", got=got, expected="1 or more"
-            )
         self.decoding, self.candidates, self.max_length = decoding, candidates, max_length
         self.options: dict[str, Any] = {"first_twice": first_twice, "block": block}
         self._ids: tuple[tuple[str, ...], Text] | None = None
@@ -362,9 +346,9 @@ class GenerativeVQA(VQA):
     def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
         """Return the candidates of every question, likeliest first, with their probabilities."""
         if self._ids is None or self._ids[0] != self.answers:
-            encoded = [tokenizer.encode_answer(answer) for answer in self.answers]
-            self._ids = self.answers, collate_texts(encoded, tokenizer.ids["pad"])
+            encoded = map(tokenizer.encode_answer, self.answers)
+            self._ids = self.answers, collate_texts(list(encoded), tokenizer.ids["pad"])
         fused = step.fused().text
         ranks = rank(step.model, fused, self._ids[1].to(fused.hidden.device), self.candidates, **self.options)
         rows = zip(*(part.tolist() for part in ranks), strict=True)
-        return [[(self.answers[place], p) for place, p in zip(*row, strict=True)] for row in rows]
+        return [[(self.answers[number], p) for number, p in zip(*row, strict=True)] for row in rows]

@@ -30,14 +30,11 @@ class Examples(Protocol):
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """Yield the batches of the evaluation data, or of other data, in order."""
-        ...
 
 
-class Runner(Protocol):
-    """Batches, forward passes and predictions, for a task's evaluation."""
+class Runner(Examples, Protocol):
+    """Batches on the model's device, forward passes and predictions, for a task's evaluation."""
 
-    progress: Progress
-    data: Any  # vlcli.data.pipeline.Pipeline
     batch_size: int
     share: Share
     folder: Path | None  # of the stage, for files that a resumed evaluation reads; None while training
@@ -45,36 +42,25 @@ class Runner(Protocol):
     @property
     def model(self) -> Model:
         """The model that is evaluated."""
-        ...
 
     @property
     def data_spec(self) -> DataSpec:
         """Sizes and answers that come from the data."""
-        ...
-
-    def batches(self, data: Any = None) -> Iterable[Batch]:
-        """Yield the batches of the evaluation data, or of other data, in order, on the model's device."""
-        ...
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
         """Return ``make(batch)`` of all batches, joined in order; the processes of an evaluation share the batches."""
-        ...
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Return the float32 vectors (N, D) of a batch's unique texts or images."""
-        ...
 
     def identity(self, objective: str) -> dict[str, Any]:
         """Return what an objective's vectors depend on besides the data: weights, precision."""
-        ...
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
         """Return forward passes over a batch, without gradient unless ``record.gradients``."""
-        ...
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """Return ``predict`` of every objective that has one, or of ``only`` this one, by objective name."""
-        ...
 
 
 @dataclass
@@ -115,6 +101,7 @@ class Task:
     # names of the objectives as whose corruptions the examples are shown; none: as they are
     corrupted_by: tuple[str, ...] = ()
     local_files: ClassVar[tuple[str, ...]] = ()  # parameters that name a file or a folder: under the data root, or here
+    data_spec = DataSpec()  # of the trained model, from :meth:`attach` on
     images: int = 1  # images of one example, for :meth:`probabilities` of new pictures; 0: any number
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
@@ -212,6 +199,7 @@ class Task:
         Args:
             data_spec: of the trained model.
         """
+        self.data_spec = data_spec
 
     def read(self, runner: Examples) -> None:
         """Read more files of the data (labels, annotations); called once before the first batch. None by default.

@@ -12,18 +12,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import TensorDataset
 
 from vlcli import registry
 from vlcli.data.collate import CLEAN, Item, collate
 from vlcli.data.sample import Example, Sample
 from vlcli.errors import ComponentError, DataError
-from vlcli.metrics.baseline import true_answer
+from vlcli.metrics.baseline import most_common, true_answer
 from vlcli.nn import Batch, InputSpec
 from vlcli.progress import Progress
 from vlcli.registry import Spec, TaskSpec
@@ -38,18 +40,6 @@ HIDDEN, WORDS, LONGEST = 512, 4000, 40  # width of the hidden layer; most known 
 # accuracy before the end; share of pictures held out
 ROUNDS, LEAST_STEPS, STEPS, PATIENCE, HELD = 40, 50, 4000, 8, 0.1
 RATE, DECAY, SMOOTHING = 1e-3, 0.3, 0.1
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Word numbers (N, L) from 1 on, 0 at the end of a sentence; pooled features (N, D), (N, 0) without pictures."""
-
-    words: Tensor
-    image: Tensor
-
-    def at(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Select some of the examples."""
-        return self.words[rows], self.image[rows]
 
 
 class Network(nn.Module):
@@ -76,8 +66,7 @@ class Network(nn.Module):
         if self.how in ("words+image", "words*image"):
             seen = self.strength * self.image(image)  # (B, H)
             hidden = hidden + seen if self.how == "words+image" else hidden * (1 + seen)
-        logits: Tensor = self.out(hidden)  # (B, A)
-        return logits
+        return torch.as_tensor(self.out(hidden))  # (B, A)
 
 
 def words_of(text: str | None) -> list[str]:
@@ -88,10 +77,8 @@ def words_of(text: str | None) -> list[str]:
 def numbers(examples: Sequence[Example], vocabulary: dict[str, int]) -> Tensor:
     """Return (N, L) numbers of the words of each sentence, each word once; 0 where a sentence has ended."""
     rows = [[vocabulary[w] for w in dict.fromkeys(words_of(e.text)) if w in vocabulary][:LONGEST] for e in examples]
-    padded = torch.zeros(len(rows), max([1, *map(len, rows)]), dtype=torch.long)
-    for line, row in zip(padded, rows, strict=True):
-        line[: len(row)] = torch.tensor(row, dtype=torch.long)
-    return padded
+    padded = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
+    return F.pad(padded, (0, 0 if padded.shape[1] else 1))  # a bag of words needs a column
 
 
 def vocabulary_of(examples: Sequence[Example]) -> dict[str, int]:
@@ -110,7 +97,7 @@ def held_out(examples: Sequence[Example], seed: int) -> Tensor:
     return torch.tensor([name in drawn for name in pictures])
 
 
-def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed: int) -> float:
+def train(network: Network, inputs: TensorDataset, answers: Tensor, held: Tensor, seed: int) -> float:
     """Train in place until the accuracy on the held-out examples no longer improves; keep the best weights.
 
     Args:
@@ -128,26 +115,23 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
     epoch = -(-len(rows) // size)  # steps
     passes = -(-LEAST_STEPS // epoch)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
+    criterion = nn.BCEWithLogitsLoss() if several else nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
     best, state, waited = -1e9, network.state_dict(), 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for _ in range(max(3, min(ROUNDS, STEPS // epoch))):
             network.train()
             for some in (some for _ in range(passes) for some in rows[torch.randperm(len(rows))].split(size)):
-                logits, truth = network(*inputs.at(some)), answers[some]
-                if several:
-                    loss = F.binary_cross_entropy_with_logits(logits, truth)
-                else:
-                    loss = F.cross_entropy(logits, truth, label_smoothing=SMOOTHING)
+                loss = criterion(network(*inputs[some]), answers[some])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
             scores, truth = probabilities(network, inputs, judged, several=several), answers[judged]
             right = (scores * truth + (1 - scores) * (1 - truth)).log() if several else scores.argmax(1) == truth
             score = float(right.float().clamp(min=-100).mean())
-            waited = 0 if score > best else waited + 1
-            if not waited:
-                best, state = score, copy.deepcopy(network.state_dict())
+            waited += 1
+            if score > best:
+                best, state, waited = score, copy.deepcopy(network.state_dict()), 0
             if waited == PATIENCE or best == 1:
                 break
     network.load_state_dict(state)
@@ -155,11 +139,10 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
 
 
 @torch.no_grad()
-def probabilities(network: Network, inputs: Inputs, rows: Tensor | None = None, *, several: bool = False) -> Tensor:
-    """Return (N, A) probabilities of the answers of all examples or some; each by itself where there may be several."""
+def probabilities(network: Network, inputs: TensorDataset, rows: Tensor, *, several: bool) -> Tensor:
+    """Return (N, A) probabilities of the answers of N examples; each by itself where there may be several."""
     network.eval()
-    rows = torch.arange(len(inputs.words)) if rows is None else rows
-    logits = torch.cat([network(*inputs.at(some)) for some in rows.split(1024)])
+    logits = torch.cat([network(*inputs[some]) for some in rows.split(1024)])
     return logits.sigmoid() if several else logits.softmax(-1)
 
 
@@ -190,10 +173,9 @@ class Baseline(Task):
 
     def __init__(self, *, by: By = "frequent", task: TaskSpec = "vqa") -> None:
         self.by, self.task = by, registry.of(Task).build(task)
-        if type(self.task).judge is Task.judge or by not in get_args(By):
-            what = "There is no such baseline." if by not in get_args(By) else "There is no baseline of this task."
-            expected = ", ".join(get_args(By)) + "; a task that gives one answer an example"
-            raise ComponentError(what, where="task baseline", got=f"{by} of {task}", expected=expected)
+        if type(self.task).judge is Task.judge:
+            what, expected = "There is no baseline of this task.", "a task that gives one answer an example"
+            raise ComponentError(what, where="task baseline", got=str(task), expected=expected)
         self.images = self.task.images
 
     def objectives(self) -> list[Spec]:
@@ -209,7 +191,7 @@ class Baseline(Task):
         return replace(spec, regions=self.by not in ("frequent", "question", "words"))
 
     def solve(self, inputs: Given) -> Result:
-        examples, asked = list(inputs.fit.examples), list(inputs.data.examples)
+        examples = list(inputs.fit.examples)
         labels = _Truths(inputs.fit, inputs.progress)
         rows = self.task.rescore(lambda batch: [{"prediction": "true"} for _ in batch.keys], labels).predictions
         several = any(isinstance(row.get("labels"), list) for row in rows)
@@ -221,10 +203,11 @@ class Baseline(Task):
                 known.answers.append((answer,) if isinstance(answer, str) else answer)
         if not known.examples:
             raise DataError("No example has an answer to learn from.", where="fit", got=f"{len(examples)} examples")
-        predictions, truths = iter(self._answered(known, asked, inputs)), _Truths(inputs.data, inputs.progress)
+        predictions, truths = iter(self._answered(known, inputs)), _Truths(inputs.data, inputs.progress)
         return self.task.rescore(lambda batch: [next(predictions) for _ in batch.keys], truths)
 
-    def _answered(self, known: _Known, asked: list[Example], inputs: Given) -> list[Row]:
+    def _answered(self, known: _Known, inputs: Given) -> list[Row]:
+        asked = list(inputs.data.examples)
         if self.by in ("frequent", "question"):
             if known.several:  # the same for all: how often each label occurs
                 counts = Counter(name for names in known.answers for name in names)
@@ -238,12 +221,12 @@ class Baseline(Task):
             return [{"prediction": best.get(question(example), frequent)} for example in asked]
         pooled = None
         if inputs.fit.needs.regions or inputs.fit.needs.pixels:
-            files = None if inputs.store is not None else {**inputs.fit.pictures.files, **inputs.data.pictures.files}
+            files = {**inputs.fit.pictures.files, **inputs.data.pictures.files} if inputs.store is None else None
             pooled = Pooled(known.examples, asked, inputs.store, files)
         if self.by == "nearest":
             assert pooled is not None
             return nearest(known, asked, pooled)
-        return learned(cast("How", self.by), known, asked, pooled, inputs.data.seed, inputs.progress)
+        return learned(cast("How", self.by), known, asked, pooled, inputs)
 
     def submission(self, predictions: list[Row], folder: Path) -> list[Path]:
         return []  # nobody sends a baseline to a server
@@ -264,7 +247,7 @@ class _Truths:
     progress: Progress
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
-        examples = (self.data if data is None else data).examples
+        examples = self.data.examples
         for start in range(0, len(examples), BATCH):
             some = examples[start : start + BATCH]
             yield collate([Item({CLEAN: Sample(one.key, None, [], one.targets)}, 0) for one in some])
@@ -277,12 +260,6 @@ def question(example: Example) -> str:
 
 def _labelled(scores: dict[str, float]) -> Row:
     return {"prediction": [name for name, score in scores.items() if score >= 0.5], "scores": scores}
-
-
-def most_common(answers: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the most frequent answer; of equally frequent ones, the first by the alphabet."""
-    counts = Counter(answers)
-    return min(counts, key=lambda answer: (-counts[answer], answer))
 
 
 def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row]:
@@ -309,30 +286,28 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
     return predictions
 
 
-def learned(
-    how: How, known: _Known, asked: Sequence[Example], pooled: Pooled | None, seed: int, progress: Progress
-) -> list[Row]:
+def learned(how: How, known: _Known, asked: list[Example], pooled: Pooled | None, task: Given) -> list[Row]:
     """Return the answers of a small network that is trained on the known examples."""
     names = sorted({name for answers in known.answers for name in answers})
-    index = {name: row for row, name in enumerate(names)}
     vocabulary = vocabulary_of(known.examples)
 
-    def inputs(examples: Sequence[Example]) -> Inputs:
+    def inputs(examples: Sequence[Example]) -> TensorDataset:
+        # word numbers (N, L) from 1 on, 0 at the end of a sentence; pooled features (N, D), (N, 0) without pictures
         image = torch.zeros(len(examples), 0) if pooled is None else torch.from_numpy(pooled.rows(examples))
-        return Inputs(numbers(examples, vocabulary), image)
+        return TensorDataset(numbers(examples, vocabulary), image)
 
     seen = inputs(known.examples)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = Network(how, len(vocabulary), seen.image.shape[1], len(names))
+        torch.manual_seed(task.data.seed)
+        network = Network(how, len(vocabulary), seen.tensors[1].shape[1], len(names))
     if known.several:
-        rows = [[float(name in answers) for name in names] for answers in known.answers]
-        truths = torch.tensor(rows)  # (N, A)
+        truths = torch.tensor([[float(name in answers) for name in names] for answers in known.answers])  # (N, A)
     else:
+        index = {name: row for row, name in enumerate(names)}
         truths = torch.tensor([index[answers[0]] for answers in known.answers])  # (N,)
-    best = train(network, seen, truths, held_out(known.examples, seed), seed)
-    progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
-    scores = probabilities(network, inputs(asked), several=known.several)
+    best = train(network, seen, truths, held_out(known.examples, task.data.seed), task.data.seed)
+    task.progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
+    scores = probabilities(network, inputs(asked), torch.arange(len(asked)), several=known.several)
     if known.several:
         return [_labelled(dict(zip(names, row, strict=True))) for row in scores.tolist()]
     ranked = likeliest(names, scores, TOP)

@@ -3,8 +3,10 @@
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +22,7 @@ from vlcli.files import write_json, written
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, Thing, fact_metrics
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
-from vlcli.nn import Batch, DataSpec, ForwardPasses
+from vlcli.nn import Batch, ForwardPasses
 from vlcli.nn.generation import Generation
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
@@ -28,91 +30,64 @@ from vlcli.tasks.correlation import unit
 from vlcli.tasks.outputs import target
 from vlcli.tasks.pooled import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
 
+SAID_OF_ALL = lru_cache(maxsize=2)(same_for_all)  # every evaluation in training has the same references
 SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, each in a file
 
 
-class Captioning(Task):
-    """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
+@dataclass(kw_only=True, eq=False)
+class Writing(Task):
+    """Base of tasks that write a text on pictures: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
 
-    Each picture is captioned once and scored against all its captions. ``cider_d`` is what the COCO evaluation prints
-    as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
+    ``cider_d`` is what the COCO evaluation prints as CIDEr; ``baseline/cider_d`` that of the best single text said of
+    every picture.
 
     Args:
         decoding: ``beam``, ``greedy`` or ``sample``.
-        beams: sentences kept at a time.
+        beams: texts kept at a time.
         max_length: most word pieces, the end counted.
         min_length: pieces before the end is allowed.
-        length_penalty: added to a sentence's log probability for each piece; above 0 favours long sentences.
-        no_repeat_ngram: no run of so many pieces comes twice in a caption; 0: any may.
+        length_penalty: added to a text's log probability for each piece; above 0 favours long texts.
+        no_repeat_ngram: no run of so many pieces comes twice in a text; 0: any may.
         bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
         unknown: whether [UNK] may be said.
         temperature: of sampling.
         top_k: sample among so many likeliest pieces; 0: among all.
         top_p: sample among the fewest pieces that hold this probability together.
         metrics: which are computed.
-        train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
-        baseline: also score the best single caption.
-        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
-        algorithm: the name in the COCO server's file names.
+        baseline: also score the best single text.
     """
 
-    paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
     requires = frozenset({"generate"})
     metric = "cider_d"
     joint = True
     eval_split = "test"
-    usual_data = "karpathy"
 
-    def __init__(
-        self,
-        *,
-        decoding: Literal["beam", "greedy", "sample"] = "beam",
-        beams: int = 3,
-        max_length: int = 20,
-        min_length: int = 0,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        bad_words: tuple[str, ...] = (),
-        unknown: bool = False,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        metrics: tuple[Metric, ...] = NAMES,
-        train_on: Literal["captions", "pictures"] = "captions",
-        baseline: bool = True,
-        facts: DatasetSpec | None = None,
-        algorithm: str = "vlcli",
-    ) -> None:
-        sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        self.settings = Generation(decoding, beams, max_length, min_length, length_penalty, no_repeat_ngram, **sampling)
-        self.bad_words, self.unknown, self.metrics = tuple(bad_words), unknown, tuple(metrics)
-        self.train_on, self.baseline, self.facts = train_on, baseline, facts
-        if not re.fullmatch(r"[\w.-]+", algorithm):
-            raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
-        self.algorithm = algorithm
-        self.unk_id = DataSpec().unk_id
-        self._constant: dict[int, tuple[str, float]] = {}
+    decoding: Literal["beam", "greedy", "sample"] = "beam"
+    beams: int = 3
+    max_length: int = 20
+    min_length: int = 0
+    length_penalty: float = 0.0
+    no_repeat_ngram: int = 0
+    bad_words: tuple[str, ...] = ()
+    unknown: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    metrics: tuple[Metric, ...] = NAMES
+    baseline: bool = True
+
+    def __post_init__(self) -> None:
+        settings = (self.beams, self.max_length, self.min_length, self.length_penalty, self.no_repeat_ngram)
+        sampling: dict[str, Any] = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        self.settings = Generation(self.decoding, *settings, **sampling)
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
 
-    def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=True)
-
-    def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=self.train_on == "pictures")
-
-    @staticmethod
-    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
-        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
-
-    def attach(self, data_spec: DataSpec) -> None:
-        self.unk_id = data_spec.unk_id
-
     def generation(self, tokenizer: Any) -> Generation:
         """Return the settings, with the ids that are never generated."""
         pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
-        pieces |= set() if self.unknown else {self.unk_id}
+        pieces |= set() if self.unknown else {self.data_spec.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
@@ -125,16 +100,8 @@ class Captioning(Task):
         return self.judge([{"prediction": t, "score": s} for t, s in zip(texts, scores, strict=True)], step.batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        return [
-            {
-                "key": key,
-                "image_id": coco_number(key),
-                "prediction": str(row["prediction"]),
-                "score": row.get("score"),
-                REFERENCES: references or [],
-            }
-            for key, row, references in zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
-        ]
+        rows = zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
+        return [caption_row(key, str(row["prediction"]), row.get("score"), known) for key, row, known in rows]
 
     def rescore(self, find: Find, runner: Examples) -> Result:
         return self.measured(super().rescore(find, runner), runner)
@@ -144,8 +111,6 @@ class Captioning(Task):
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:
         """Score the captions of a result against the references; report metrics that cannot be computed."""
-        if self.facts is not None:
-            result.metrics |= check_facts(self.facts, runner, result.predictions)
         rows = self.scored(result.predictions)
         if not rows:
             return result
@@ -157,10 +122,7 @@ class Captioning(Task):
             runner.progress.info(line)
         result.metrics |= measured.metrics | {"pictures": float(len(rows))}
         if self.baseline:
-            key = hash(tuple(map(tuple, references)))
-            if key not in self._constant:
-                self._constant[key] = same_for_all(references)
-            text, value = self._constant[key]
+            text, value = SAID_OF_ALL(tuple(map(tuple, references)))
             runner.progress.info(f"said of every picture: {text!r}, CIDEr-D {value:.3f}")
             result.metrics["baseline/cider_d"] = value
         return result
@@ -174,29 +136,73 @@ class Captioning(Task):
         texts = [row["prediction"] for row in predictions]
         if not texts:
             return {}
-        words = sum(len(text.split()) for text in texts) / len(texts)
-        return {"words": words, "distinct": len(set(texts)) / len(texts)}
+        return {"words": fmean(len(text.split()) for text in texts), "distinct": len(set(texts)) / len(texts)}
+
+
+@dataclass(kw_only=True, eq=False)
+class Captioning(Writing):
+    """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
+
+    Each picture is captioned once and scored against all its captions. ``cider_d`` is what the COCO evaluation prints
+    as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
+
+    Args:
+        train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
+        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
+        algorithm: the name in the COCO server's file names.
+    """
+
+    paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
+    usual_data = "karpathy"
+
+    train_on: Literal["captions", "pictures"] = "captions"
+    facts: DatasetSpec | None = None
+    algorithm: str = "vlcli"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[\w.-]+", self.algorithm):
+            what = "The name is for a file."
+            raise ComponentError(what, where="task captioning", got=self.algorithm, expected="letters")
+
+    def arrange(self, readers: list[Any]) -> list[Any]:
+        return self._with_references(readers, by_picture=True)
+
+    def arrange_training(self, readers: list[Any]) -> list[Any]:
+        return self._with_references(readers, by_picture=self.train_on == "pictures")
+
+    @staticmethod
+    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
+        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
+
+    def measured(self, result: Result, runner: Examples | Given) -> Result:
+        if self.facts is not None:
+            result.metrics |= check_facts(self.facts, runner, result.predictions)
+        return super().measured(result, runner)
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # COCO's result file; the server's pair and its zip where the pictures are its splits'
-        files = {split: f"captions_{split}_{self.algorithm}_results.json" for split in SERVER}
-        by_split = {split: [row for row in predictions if f"_{split}_" in str(row["key"])] for split in SERVER}
-        paths = [
-            write_json(folder / name, [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows])
-            for name, rows in (
-                ("captions.json", predictions),
-                *((files[s], rows) for s, rows in by_split.items() if rows),
-            )
-        ]
-        if all(by_split.values()):
-            with (
-                written(folder / "results.zip") as beside,
-                zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive,
-            ):
-                for path in paths[1:]:
+        files = {"captions.json": predictions}
+        for split in SERVER:
+            if rows := [row for row in predictions if f"_{split}_" in str(row["key"])]:
+                files[f"captions_{split}_{self.algorithm}_results.json"] = rows
+        paths = []
+        for name, rows in files.items():
+            captions = [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows]
+            paths.append(write_json(folder / name, captions))
+        if len(files) > len(SERVER):
+            pair, file = paths[1:], folder / "results.zip"
+            with written(file) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in pair:
                     archive.write(path, path.name)
-            paths.append(folder / "results.zip")
+            paths.append(file)
         return paths
+
+
+def caption_row(key: str, caption: str, score: float | None, references: list[str] | None) -> dict[str, Any]:
+    """Return the prediction for one picture."""
+    row = {"key": key, "image_id": coco_number(key), "prediction": caption, "score": score}
+    return {**row, REFERENCES: references or []}
 
 
 def coco_number(key: str) -> int | str:
@@ -225,8 +231,7 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
     claims = Claims(kinds, sorted({word for name in attributes for word in name.split()}))
     truths = [claims.check(row["prediction"], _things(boxes[row["key"]], kinds, attributes)) for row in known]
     for row, truth in zip(known, truths, strict=True):
-        values = {"look": truth.look, "number": truth.number, "place": truth.place}
-        row["facts"] = {name: value for name, value in values.items() if value is not None}
+        row["facts"] = {name: value for name, value in vars(truth).items() if value is not None}
     return fact_metrics(truths)
 
 
@@ -280,17 +285,11 @@ class NearestCaption(Captioning):
         means = unit(np.add.reduceat(rows, starts, axis=0))  # (N, D)
         known = list(texts)
         best, cosines = nearest(inputs.store, known, means)
-        predictions: list[dict[str, Any]] = [
-            {
-                "key": example.key,
-                "image_id": coco_number(example.key),
-                "prediction": texts[known[row]][0],
-                "score": float(cosine),
-                "nearest": known[row],
-                REFERENCES: example.targets.get(REFERENCES) or [],
-            }
-            for example, row, cosine in zip(examples, best.tolist(), cosines.tolist(), strict=True)
-        ]
+        predictions = []
+        for example, row, cosine in zip(examples, best.tolist(), cosines.tolist(), strict=True):
+            references = example.targets.get(REFERENCES)
+            caption = caption_row(example.key, texts[known[row]][0], cosine, references)
+            predictions.append({**caption, "nearest": known[row]})
         return self.measured(Result(self.score(predictions), predictions), inputs)
 
 

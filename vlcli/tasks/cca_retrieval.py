@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlcli.data.sides import split
 from vlcli.errors import ComponentError
@@ -40,15 +39,6 @@ class Fitted:
     canonical: Canonical
     choice: FitSetting
 
-    def texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return (N, K) vectors of sentences."""
-        rows = self.counted.rows(texts)[:, : self.choice.words]
-        return self.canonical.vectors(rows, "words").astype(np.float32)
-
-    def images(self, means: Rows) -> NDArray[np.float32]:
-        """Return (N, K) vectors of mean features (N, D)."""
-        return self.canonical.vectors(means, "image").astype(np.float32)
-
 
 def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitSetting]) -> Fitted:
     """Fit on all pictures, under the setting that ranks best among those held out.
@@ -60,23 +50,19 @@ def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitS
     """
     counted = CountedWords.of([text for group in texts.values() for text in group], max(c.words for c in choices))
     choices = list(dict.fromkeys(replace(c, words=min(c.words, len(counted.columns))) for c in choices))
-    names = list(texts)
-    count = min(max(2, round(HELD * len(names))), MOST_HELD)
-    drawn = set(np.random.default_rng(SEED).permutation(len(names))[:count].tolist())
-    held = [name for row, name in enumerate(names) if row in drawn]
-    sums = _moments(texts, [name for row, name in enumerate(names) if row not in drawn], counted, store)
-    rest = _moments(texts, held, counted, store)
-    chosen = choices[0]
-    if len(choices) > 1:
-        chosen = _best(choices, sums, {name: texts[name] for name in held}, counted, store)
-    sums.merge(rest)
+    count = min(max(2, round(HELD * len(texts))), MOST_HELD)
+    drawn = set(np.random.default_rng(SEED).permutation(len(texts))[:count].tolist())
+    held = {name: group for row, (name, group) in enumerate(texts.items()) if row in drawn}
+    sums = _moments({name: group for name, group in texts.items() if name not in held}, counted, store)
+    chosen = choices[0] if len(choices) == 1 else _best(choices, sums, held, counted, store)
+    sums.merge(_moments(held, counted, store))
     words, image, across = _sides(sums, chosen.words)
     return Fitted(counted, solve(words, image, across, chosen.ridge, chosen.dims), chosen)
 
 
-def _moments(texts: dict[str, list[str]], names: Sequence[str], counted: CountedWords, store: FeatureStore) -> Moments:
+def _moments(texts: dict[str, list[str]], counted: CountedWords, store: FeatureStore) -> Moments:
     sums = Moments(len(counted.columns), store.dim)
-    for some, rows in blocks_of(store, names):
+    for some, rows in blocks_of(store, list(texts)):
         counts = [len(texts[name]) for name in some]
         sums.add(counted.rows([text for name in some for text in texts[name]]), np.repeat(rows, counts, axis=0))
     return sums
@@ -147,17 +133,11 @@ class CCARetrieval(Retrieval):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         super().__init__(objective=None, first="cca", memory=memory, folds=folds, ks=ks)
-        choices: dict[str, Any] = {"words": words, "ridge": ridge, "dims": dims}
-        for name, value in choices.items():
-            choices[name] = tuple(value) if isinstance(value, tuple | list) else (value,)
-            if not choices[name] or not all(0 < number < 1e6 for number in choices[name]):
-                raise ComponentError(
-                    "There is nothing to choose among.",
-                    where=f"task cca-retrieval: {name}",
-                    got=str(list(choices[name])),
-                    expected="one number above 0, or several",
-                )
-        self.choices = [FitSetting(*each) for each in itertools.product(*choices.values())]
+        choices: list[Any] = [value if isinstance(value, tuple) else (value,) for value in (words, ridge, dims)]
+        if not all(each and min(each) > 0 for each in choices):
+            what, expected = "There is nothing to choose among.", "one number above 0, or several"
+            raise ComponentError(what, where="task cca-retrieval", got=f"{words}, {ridge}, {dims}", expected=expected)
+        self.choices = [FitSetting(*each) for each in itertools.product(*choices)]
 
     def objectives(self) -> list[Spec]:
         raise trains_no_model("cca-retrieval", "retrieval")
@@ -170,9 +150,11 @@ class CCARetrieval(Retrieval):
         chosen = fitted.choice
         inputs.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
         queries = [str(example.text) for example in sides.texts.examples]
-        text = [fitted.texts(queries[start : start + BLOCK]) for start in range(0, len(queries), BLOCK)]
-        image = [fitted.images(rows) for _, rows in blocks_of(inputs.store, sides.image_keys)]
-        ranking = Ranking(sides, (np.concatenate(text), np.concatenate(image)), self.memory)
+        blocks = (fitted.counted.rows(queries[start : start + BLOCK]) for start in range(0, len(queries), BLOCK))
+        text = [fitted.canonical.vectors(rows[:, : chosen.words], "words") for rows in blocks]
+        image = [fitted.canonical.vectors(rows, "image") for _, rows in blocks_of(inputs.store, sides.image_keys)]
+        vectors = np.concatenate(text, dtype=np.float32), np.concatenate(image, dtype=np.float32)
+        ranking = Ranking(sides, vectors, self.memory)
         result = self._result(ranking, groups_of(sides, self.folds), None)
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -10,14 +11,23 @@ from vlcli.data.numbering import label_names
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
 from vlcli.metrics.baseline import CHANCE, most_frequent
-from vlcli.metrics.classification import accuracy, by_kind, consistency, yes_no
+from vlcli.metrics.classification import by_kind, consistency, yes_no
 from vlcli.metrics.ranking import average_precision
 from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Examples, Predict, Task
-from vlcli.tasks.outputs import likeliest, logits_of, target, with_target, write_csv, write_json_lines
+from vlcli.tasks.outputs import (
+    changed_options,
+    likeliest,
+    logits_of,
+    mean,
+    target,
+    with_target,
+    write_csv,
+    write_json_lines,
+)
 
 
 class NLVR2(Task):
@@ -29,8 +39,6 @@ class NLVR2(Task):
     """
 
     paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
-    metric = "accuracy"
-    eval_split = "dev"
     usual_data = "nlvr2"
     images = 2
 
@@ -38,9 +46,7 @@ class NLVR2(Task):
         self.only, self.head = only, head
 
     def objectives(self) -> list[Spec]:
-        spec: Spec = {"name": "classification", "classes": 2, "images": 2}
-        spec |= {"only": self.only} if self.only != "both" else {}
-        return [spec | ({} if self.head is None else {"head": self.head})]
+        return [{"name": "classification", "classes": 2, "images": 2, **changed_options(self, "only", "head")}]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         # ``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known
@@ -63,18 +69,15 @@ class NLVR2(Task):
         return with_target(rows, batch, "kind")
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        logits = full_precision(logits_of(predict(step), "classification", classes=2))
-        return likeliest(("False", "True"), logits.softmax(-1))
+        return likeliest(("False", "True"), logits_of(predict(step), "classification", classes=2).float().softmax(-1))
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        right = [row["correct"] for row in rows]
-        metrics = {"accuracy": accuracy(right), **most_frequent(rows)}
-        metrics["consistency"] = consistency((row["key"] for row in rows), right)
-        kinds = {f"accuracy/{kind}": value for kind, value in by_kind(rows, "kind").items()}
-        return metrics | kinds | most_frequent(rows, "kind")
+        metrics = {"accuracy": mean(rows, "correct"), **most_frequent(rows)}
+        metrics["consistency"] = consistency((row["key"] for row in rows), (row["correct"] for row in rows))
+        return metrics | by_kind(rows, "kind", prefix="accuracy/") | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         return [write_csv(folder / "nlvr2.csv", [(row["key"], row["prediction"]) for row in predictions])]
@@ -93,8 +96,6 @@ class Classification(Task):
         smoothing: label smoothing of the loss.
     """
 
-    metric = "accuracy"
-    joint = True
     eval_split = "test"
     usual_data = "jsonl"  # with the columns ``text``, ``image`` and ``label``
 
@@ -106,21 +107,19 @@ class Classification(Task):
         self.words: tuple[str, ...] = ()  # that the data number
 
     def objectives(self) -> list[Spec]:
-        spec: Spec = {"name": "classification", "images": self.images}
-        spec |= {"only": self.only} if self.only != "both" else {}
-        spec |= {"smoothing": self.smoothing} if self.smoothing else {}
-        return [spec | ({} if self.head is None else {"head": self.head})]
+        options = changed_options(self, "only", "smoothing", "head")
+        return [{"name": "classification", "images": self.images, **options}]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         if names := label_names(readers):
-            numbers = [reader.label for reader in readers if not reader.label_names()]
-            if numbers:
+            if numbers := [reader.label for reader in readers if not reader.label_names()]:
                 hint = "give every data set the same list: labels: [WORD, ...]"
                 what, got = "Some training sets name their labels, others number them.", ", ".join(numbers)
                 raise DataError(what, got=f"numbers: {got}", expected=", ".join(names[:6]), hint=hint)
             return names
         labels = (example.targets.get("label") for reader in readers for example in reader.examples())
-        return tuple(sorted({str(label) for label in labels if label is not None}, key=_order))
+        words = {str(label) for label in labels if label is not None}
+        return tuple(sorted(words, key=lambda word: (not word.isdecimal(), int(word) if word.isdecimal() else 0, word)))
 
     def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
         label = example.targets.get("label")
@@ -143,27 +142,28 @@ class Classification(Task):
         # ``prediction`` (the label), ``score`` (its probability) and ``correct`` where the label is known
         logits, names = self.logits(outputs)
         score, best = logits.softmax(-1).max(-1)
-        rows = zip(batch.keys, best.tolist(), score.tolist(), strict=True)
-        return self._judged([{"key": key, "prediction": names[row], "score": p} for key, row, p in rows], batch)
+        rows = zip(best.tolist(), score.tolist(), strict=True)
+        return self.judge([{"prediction": names[row], "score": chance} for row, chance in rows], batch)
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         logits, names = self.logits(predict(step))
         return likeliest(names, logits.softmax(-1))
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        rows = [
-            {"key": key, "prediction": str(row["prediction"])} | {k: row[k] for k in ("score", "top") if k in row}
-            for key, row in zip(batch.keys, predictions, strict=True)
-        ]
-        return self._judged(rows, batch)
-
-    def _judged(self, rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # adds the true label where it is known, and the relation that the data name (``left of``)
-        for row, label in zip(rows, target(batch, "label"), strict=True):
+        rows = []
+        for key, prediction, label in zip(batch.keys, predictions, target(batch, "label"), strict=True):
+            row: dict[str, Any] = {"key": key, "prediction": str(prediction["prediction"])}
+            row |= {name: prediction[name] for name in ("score", "top") if name in prediction}
             if label not in (None, "") and not isinstance(label, list):
-                truth = self.words[label] if self.words and isinstance(label, int) else str(label)
-                row.update(label=truth, correct=row["prediction"] == truth)
+                truth = self.name_of(label)
+                row |= {"label": truth, "correct": row["prediction"] == truth}
+            rows.append(row)
         return with_target(rows, batch, "relation")
+
+    def name_of(self, label: int | str) -> str:
+        """Return a label of the data as a string."""
+        return self.words[label] if self.words and isinstance(label, int) else str(label)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Return accuracy, overall beside that of the most frequent label, by label and by ``relation`` (VSR).
@@ -173,16 +173,11 @@ class Classification(Task):
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        per_label = {f"accuracy/{name}": value for name, value in by_kind(rows, "label").items()}
-        metrics = {"accuracy": accuracy([row["correct"] for row in rows]), **most_frequent(rows)}
-        metrics |= yes_no([str(row["prediction"]) for row in rows], [str(row["label"]) for row in rows])
-        metrics |= {f"accuracy/{kind}": value for kind, value in by_kind(rows, "relation").items()}
-        return {**metrics, **(per_label if len(per_label) <= FEW else {})}
-
-
-def _order(label: str) -> tuple[bool, int, str]:
-    number = label.isdecimal()
-    return not number, int(label) if number else 0, label
+        per_label = by_kind(rows, "label", prefix="accuracy/")
+        metrics = {"accuracy": mean(rows, "correct"), **most_frequent(rows)}
+        metrics |= yes_no([row["prediction"] for row in rows], [row["label"] for row in rows])
+        metrics |= by_kind(rows, "relation", prefix="accuracy/")
+        return metrics | (per_label if len(per_label) <= FEW else {})
 
 
 class Entailment(Classification):
@@ -212,13 +207,13 @@ class Entailment(Classification):
     def attach(self, data_spec: DataSpec) -> None:
         """Keep the names of the three classes."""
 
-    def _judged(self, rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         self.words = self.classes
-        return with_target(super()._judged(rows, batch), batch, "kind")
+        return with_target(super().judge(predictions, batch), batch, "kind")
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         rows = [row for row in predictions if "correct" in row]
-        kinds = {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
+        kinds = by_kind(rows, "kind", prefix="accuracy/")
         return super().score(predictions) | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
@@ -246,34 +241,31 @@ class ImageClassification(Classification):
         super().__init__(head=head)
 
     def objectives(self) -> list[Spec]:
-        return [{"name": self.objective, **({"head": self.head} if self.head else {})}]
+        return [{"name": self.objective, **changed_options(self, "head")}]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         # ``prediction``, ``score``, the five best as ``top``, and whether they hold the label
         logits, names = self.logits(outputs)
         scores, best = logits.softmax(-1).topk(min(5, logits.shape[-1]))
         tops = [[names[k] for k in row] for row in best.tolist()]
-        ranked = zip(batch.keys, tops, scores[:, 0].tolist(), strict=True)
-        rows = self._judged([{"key": key, "prediction": top[0], "score": score} for key, top, score in ranked], batch)
-        return _in_top([{**row, "top": top} for row, top in zip(rows, tops, strict=True)])
+        ranked = zip(tops, scores[:, 0].tolist(), strict=True)
+        return self.judge([{"prediction": top[0], "score": score, "top": top} for top, score in ranked], batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        return _in_top(
-            [{**row, "top": row.get("top", [row["prediction"]])} for row in super().judge(predictions, batch)]
-        )
+        rows = super().judge(predictions, batch)
+        for row in rows:
+            row.setdefault("top", [row["prediction"]])
+            if "label" in row:
+                row["in_top"] = row["label"] in row["top"]
+        return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        metrics = {"top1": accuracy([row["correct"] for row in rows]), **most_frequent(rows)}
-        metrics["top5"] = accuracy([row["in_top"] for row in rows])
-        parts = {f"top1/{name}": value for name, value in by_kind(rows, "label").items()}
-        return {**metrics, **(parts if len(parts) <= FEW else {})}
-
-
-def _in_top(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "in_top": row["label"] in row["top"]} if "label" in row else row for row in rows]
+        metrics = {"top1": mean(rows, "correct"), **most_frequent(rows), "top5": mean(rows, "in_top")}
+        parts = by_kind(rows, "label", prefix="top1/")
+        return metrics | (parts if len(parts) <= FEW else {})
 
 
 class MultiLabel(ImageClassification):
@@ -296,9 +288,8 @@ class MultiLabel(ImageClassification):
         # ``scores`` (probability by class) and ``prediction`` (the classes of at least a half)
         logits, names = self.logits(outputs)
         scores = [dict(zip(names, row, strict=True)) for row in logits.sigmoid().tolist()]
-        return self.judge(
-            [{"scores": row, "prediction": [n for n, p in row.items() if p >= 0.5]} for row in scores], batch
-        )
+        rows = [{"scores": row, "prediction": [name for name, score in row.items() if score >= 0.5]} for row in scores]
+        return self.judge(rows, batch)
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         logits, names = self.logits(predict(step))
@@ -307,18 +298,14 @@ class MultiLabel(ImageClassification):
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # ``scores`` by class where they are given; ``labels`` where they are known
         rows = []
-        names = ("labels", "unknown_labels", "label")
-        facts = zip(batch.keys, predictions, *(target(batch, name) for name in names), strict=True)
-        for key, prediction, labels, unknown, label in facts:
+        facts = (target(batch, name) for name in ("labels", "unknown_labels", "label"))
+        for key, prediction, labels, unknown, label in zip(batch.keys, predictions, *facts, strict=True):
             said = prediction["prediction"]
             said = said if isinstance(said, list) else [str(said)]
             row = {"key": key, "prediction": said, "scores": prediction.get("scores") or dict.fromkeys(said, 1.0)}
-            if labels is None and label is not None:
-                row["labels"] = [self.words[label] if self.words and isinstance(label, int) else str(label)]
-            elif labels is not None:
-                row["labels"] = labels
-            if "labels" in row and unknown:
-                row["unknown_labels"] = unknown
+            if labels is not None or label is not None:
+                row["labels"] = [self.name_of(label)] if labels is None else labels
+                row |= {"unknown_labels": unknown} if unknown else {}
             rows.append(row)
         return rows
 
@@ -332,8 +319,7 @@ class MultiLabel(ImageClassification):
             positive = [name in row["labels"] for row in known]
             if any(positive):
                 precision[f"ap/{name}"] = average_precision([row["scores"].get(name, 0.0) for row in known], positive)
-                chance[f"{CHANCE}/ap/{name}"] = sum(positive) / len(positive)
+                chance[f"{CHANCE}/ap/{name}"] = fmean(positive)
         if not precision:
             return {}
-        means = {"map": sum(precision.values()) / len(precision), f"{CHANCE}/map": sum(chance.values()) / len(chance)}
-        return {**means, **precision, **chance}
+        return {"map": fmean(precision.values()), f"{CHANCE}/map": fmean(chance.values()), **precision, **chance}

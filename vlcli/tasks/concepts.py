@@ -1,12 +1,13 @@
 """Visual concepts: predicts the words of a picture's captions from the picture."""
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from vlcli.data.concepts import ByImage, build_vocabulary, captions_by_image, read_vocabulary, tokens
@@ -14,7 +15,8 @@ from vlcli.data.files import inside
 from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
-from vlcli.metrics.classification import Count, average_precision, per_image, pooled
+from vlcli.metrics.classification import Count, per_image, pooled
+from vlcli.metrics.ranking import average_precision
 from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
@@ -24,6 +26,7 @@ from vlcli.tasks.outputs import likeliest, logits_of, target
 RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 
 
+@dataclass(kw_only=True, eq=False)
 class ConceptPrediction(Task):
     """Words of a picture's captions, told from the picture: precision, recall and F1 of the M best.
 
@@ -49,23 +52,17 @@ class ConceptPrediction(Task):
     usual_data = "coco-captions"
     usual_answers = 1000
 
-    def __init__(
-        self,
-        *,
-        vocabulary: str | None = None,
-        size: int = 1000,
-        pos: tuple[str, ...] = ("NN", "VB", "JJ"),
-        function_words: bool = False,
-        min_count: int = 1,
-        top: tuple[int, ...] = (10, 20, 30, 40),
-        keep: int = 20,
-        sheet: int = 12,
-    ) -> None:
-        self.vocabulary, self.size, self.pos, self.function_words = vocabulary, size, tuple(pos), function_words
-        self.min_count, self.top, self.keep, self.sheet = min_count, tuple(top), keep, sheet
-        self.usual_answers = size
-        self.words: tuple[str, ...] = ()
-        self.index: dict[str, int] = {}
+    vocabulary: str | None = None
+    size: int = 1000
+    pos: tuple[str, ...] = ("NN", "VB", "JJ")
+    function_words: bool = False
+    min_count: int = 1
+    top: tuple[int, ...] = (10, 20, 30, 40)
+    keep: int = 20
+    sheet: int = 12
+
+    def __post_init__(self) -> None:
+        self.usual_answers = self.size
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
 
     def objectives(self) -> list[Spec]:
@@ -98,9 +95,7 @@ class ConceptPrediction(Task):
         # ``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``
         logits = self.logits(outputs)
         order = logits.argsort(stable=True, dim=-1, descending=True)  # (B, W)
-        columns = torch.arange(order.shape[1], device=order.device).expand_as(order)
-        rank = torch.empty_like(order).scatter_(1, order, columns)  # (B, W)
-        scores = logits.sigmoid()
+        rank, scores = order.argsort(), logits.sigmoid()  # (B, W)
         rows = []
         for number, (key, words) in enumerate(zip(batch.keys, target(batch, "words"), strict=True)):
             best = order[number, : self.keep]
@@ -127,12 +122,16 @@ class ConceptPrediction(Task):
         predictions = [row for row, _ in rows]
         metrics = self.score(predictions)
         if metrics:
-            metrics["map"] = self._mean_average_precision(torch.stack([logits for _, logits in rows]), predictions)
-        readers = getattr(runner.data, "readers", ())
+            logits = torch.stack([logits for _, logits in rows])
+            truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
+            for right, row in zip(truth, predictions, strict=True):
+                right[[self.index[word] for word in row.get("words", ())]] = True
+            words = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
+            metrics["map"] = fmean(average_precision(scores, right) for scores, right in words if any(right))
         self._pictures = []
         for row in predictions[: self.sheet]:
-            path = next((path for reader in readers if is_there(path := reader.locate(row["key"]))), None)
-            self._pictures += [] if path is None else [(path, row)]
+            paths = (reader.locate(row["key"]) for reader in runner.data.readers)
+            self._pictures += [(path, row) for path in islice(filter(is_there, paths), 1)]
         return Result(metrics, predictions)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -152,31 +151,15 @@ class ConceptPrediction(Task):
         }
         return metrics | {"words_per_image": sum(map(len, ranks[""])) / len(rows)}
 
-    def _mean_average_precision(self, logits: Tensor, predictions: list[dict[str, Any]]) -> float:
-        truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
-        for row, prediction in zip(truth, predictions, strict=True):
-            row[[self.index[word] for word in prediction.get("words", ())]] = True
-        columns = truth.any(0).nonzero().flatten().tolist()
-        each = [average_precision(logits[:, word].tolist(), truth[:, word].tolist()) for word in columns]
-        known = [value for value in each if value is not None]
-        return sum(known) / len(known) if known else 0.0
-
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``
         rows = [{"image_id": row["key"], "image_concepts": row["prediction"]} for row in predictions]
-        files = [write_json(folder / "concepts.json", rows)]
-        if self._pictures:
+        files, cells = [write_json(folder / "concepts.json", rows)], []
+        for path, row in self._pictures:  # with the best words: green where a caption has the word, grey where none has
+            best = list(zip(row["prediction"], row["scores"], strict=True))[:8]
+            lines = [(f"{word} {score:.2f}", RIGHT if word in row.get("words", ()) else WRONG) for word, score in best]
+            cells.append(Cell(load_image(path), lines))
+        if cells:
+            contact_sheet(cells).save(folder / "concepts.png")
             files.append(folder / "concepts.png")
-            draw_sheet(self._pictures).save(files[-1])
         return files
-
-
-def draw_sheet(pictures: Sequence[tuple[Path, dict[str, Any]]], words: int = 8) -> Image.Image:
-    """Draw pictures, each with its best words: green where a caption has the word, grey where none has."""
-    cells = []
-    for path, row in pictures:
-        true = set(row.get("words", ()))
-        best = list(zip(row["prediction"], row["scores"], strict=True))[:words]
-        lines = [(f"{word} {score:.2f}", RIGHT if word in true else WRONG) for word, score in best]
-        cells.append(Cell(load_image(path), lines))
-    return contact_sheet(cells)

@@ -90,13 +90,10 @@ class Moments:
 
     def covariance(self, side: str, words: int | None = None) -> Rows:
         """Return that of the first ``words`` words (W, W), the picture (D, D), or ``across`` (W, D)."""
-        sums = {
-            "words": (self.both_words[:words, :words], self.words[:words], self.words[:words]),
-            "image": (self.both_image, self.image, self.image),
-            "across": (self.across[:words], self.words[:words], self.image),
-        }
-        products, first, second = sums[side]
-        return products / self.count - np.outer(first / self.count, second / self.count)
+        sums = {"words": self.both_words[:words, :words], "image": self.both_image, "across": self.across[:words]}
+        first = self.image if side == "image" else self.words[:words]
+        second = self.words[:words] if side == "words" else self.image
+        return sums[side] / self.count - np.outer(first / self.count, second / self.count)
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,6 @@ class Axes:
         if not spread[-1] > 1e-12:
             raise DataError(f"All {what} that the task is fitted on are the same.", expected="some that differ")
         return cls(mean, np.maximum(spread, 0), axes)
-
-    def scale(self, ridge: float) -> Rows:
-        """Return the factor of each axis (W,); ``ridge`` is a share of the mean variance."""
-        factors: Rows = 1 / np.sqrt(self.spread + ridge * self.spread.mean())
-        return factors
 
 
 @dataclass(frozen=True)
@@ -146,7 +138,7 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
         across: (W, D) covariance of the two in these axes.
         ridge: added to the variances, as a share of their mean.
     """
-    scale = words.scale(ridge), image.scale(ridge)
+    scale = [1 / np.sqrt(axes.spread + ridge * axes.spread.mean()) for axes in (words, image)]
     whitened = scale[0][:, None] * across * scale[1]  # (W, D)
     turned = whitened if len(whitened) <= whitened.shape[1] else whitened.T
     squares, near = np.linalg.eigh(turned @ turned.T)
@@ -155,8 +147,5 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
     strength, near = strength[kept], near[:, ::-1][:, :dims][:, kept]
     far = turned.T @ near / strength
     sides = (near, far) if turned is whitened else (far, near)
-    directions = [
-        (axes.mean, axes.axes @ (by[:, None] * side))
-        for axes, by, side in zip((words, image), scale, sides, strict=True)
-    ]
-    return Canonical(strength, directions[0], directions[1])
+    parts = zip((words, image), scale, sides, strict=True)
+    return Canonical(strength, *((axes.mean, axes.axes @ (by[:, None] * side)) for axes, by, side in parts))

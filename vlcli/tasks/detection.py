@@ -1,5 +1,6 @@
 """Detection: COCO's average precision of any detector's boxes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from vlcli.data.truth import Truth
 from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.metrics.detection import INSTALL, average_precision
-from vlcli.nn import Batch, DataSpec
+from vlcli.nn import Batch
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
 from vlcli.tasks.base import Examples, Task
@@ -21,6 +22,7 @@ SUBMISSION, SHEET = "detections.json", "detections.png"
 SIDE = 300  # Longer side of a picture on the sheet
 
 
+@dataclass(kw_only=True, eq=False)
 class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
@@ -39,32 +41,23 @@ class Detection(Task):
     paper = "Lin et al. 2014, Microsoft COCO"
     requires = frozenset({"boxes"})
     metric = "AP"
-    joint = True
     eval_split = "val"
     usual_data = "coco-instances"
     packages = ("pycocotools",)
     install = INSTALL
 
-    def __init__(
-        self,
-        *,
-        objective: str = "detection",
-        limit: int = 100,
-        min_score: float = 0.0,
-        pictures: int = 12,
-        draw_score: float = 0.5,
-    ) -> None:
-        self.objective, self.limit, self.min_score = objective, limit, min_score
-        self.pictures, self.draw_score = pictures, draw_score
+    objective: str = "detection"
+    limit: int = 100
+    min_score: float = 0.0
+    pictures: int = 12
+    draw_score: float = 0.5
+
+    def __post_init__(self) -> None:
         self.files: dict[str, Path] = {}
-        self.names: tuple[str, ...] = ()
         self.truth: Truth | None = None
 
     def objectives(self) -> list[Spec]:
         return [{"name": self.objective}]
-
-    def attach(self, data_spec: DataSpec) -> None:
-        self.names = tuple(data_spec.class_names)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # boxes in pixels, with COCO's numbers of pictures and categories
@@ -82,18 +75,16 @@ class Detection(Task):
         assert images is not None
         assert images.pixels is not None
         numbers = {} if self.truth is None else self.truth.numbers
-        categories = self._categories()
-        boxes, labels, scores = (
-            logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores")
-        )  # (B, N, 4), (B, N), (B, N)
-        sizes, rows = images.pixels.sizes.tolist(), []
-        for row, (key, picture) in enumerate(zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True)):
-            (height, width), name = sizes[picture], images.keys[picture]
-            kept = (labels[row] >= 0) & (scores[row] >= self.min_score)
-            ranked = scores[row].masked_fill(~kept, -1).argsort(descending=True, stable=True)
+        categories, known = self._categories(), self.data_spec.class_names
+        found = (logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores"))
+        sizes, rows, pictures = images.pixels.sizes.cpu().double(), [], batch.clean.image_rows[:, 0].tolist()
+        for key, row, boxes, labels, scores in zip(batch.keys, pictures, *found, strict=True):
+            name = images.keys[row]
+            kept = (labels >= 0) & (scores >= self.min_score)  # (N,)
+            ranked = scores.masked_fill(~kept, -1).argsort(descending=True, stable=True)
             order = ranked[: min(self.limit, int(kept.sum()))]
-            corners = boxes[row, order].double() * boxes.new_tensor([width, height, width, height]).double()
-            classes = labels[row, order].tolist()
+            corners = boxes[order].double() * sizes[row].flip(0).repeat(2)
+            classes = labels[order].tolist()
             rows.append(
                 {
                     "key": key,
@@ -101,19 +92,18 @@ class Detection(Task):
                     "image_id": numbers.get(name, name),
                     "boxes": [[round(value, 2) for value in box] for box in corners.tolist()],
                     "categories": [categories.get(number) for number in classes],
-                    "classes": [self.names[n] if n < len(self.names) else str(n) for n in classes],
-                    "scores": [round(value, 7) for value in scores[row, order].tolist()],
+                    "classes": [known[n] if n < len(known) else str(n) for n in classes],
+                    "scores": [round(value, 7) for value in scores[order].tolist()],
                 }
             )
         return rows
 
     def _categories(self) -> dict[int, Any]:
         # the file's category id of each class that the model numbers
-        rows = [] if self.truth is None else self.truth.document["categories"]
+        rows = self.truth.document["categories"] if self.truth is not None else []
         ids = {str(row.get("name", row["id"])): row["id"] for row in rows}
-        if self.names and set(self.names) & set(ids):
-            return {number: ids[name] for number, name in enumerate(self.names) if name in ids}
-        return {number: row["id"] for number, row in enumerate(rows)}
+        known = {number: ids[name] for number, name in enumerate(self.data_spec.class_names) if name in ids}
+        return known or {number: row["id"] for number, row in enumerate(rows)}
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         if self.truth is None or not self.truth.document["annotations"]:
@@ -121,35 +111,28 @@ class Detection(Task):
         # pictures that were dropped are not held against the detector
         seen, document = {row["image"] for row in predictions}, self.truth.document
         kept = {number for name, number in self.truth.numbers.items() if name in seen}
-        part = {
-            "images": [row for row in document["images"] if row["id"] in kept],
-            "annotations": [note for note in document["annotations"] if note["image_id"] in kept],
-            "categories": document["categories"],
-        }
+        images = [row for row in document["images"] if row["id"] in kept]
+        notes = [note for note in document["annotations"] if note["image_id"] in kept]
+        part = {"images": images, "annotations": notes, "categories": document["categories"]}
         return average_precision(part, coco_results(predictions))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # COCO's results file, and a sheet of pictures in rows of four with the boxes drawn
         files = [write_json(folder / SUBMISSION, coco_results(predictions))]
-        shown = [row for row in predictions if row["image"] in self.files][: self.pictures]
-        if shown:
+        if shown := [row for row in predictions if row["image"] in self.files][: self.pictures]:
             page = Image.new("RGB", (min(4, len(shown)) * (SIDE + 4), -(-len(shown) // 4) * (SIDE + 4)), "white")
             for number, row in enumerate(shown):
-                picture = draw_row(row, self.files[row["image"]], self.draw_score)
-                page.paste(picture, (number % 4 * (SIDE + 4), number // 4 * (SIDE + 4)))
+                picture = load_image(self.files[row["image"]])
+                factor = SIDE / max(picture.size)
+                size = round(factor * picture.width), round(factor * picture.height)
+                small = picture.resize(size, Image.Resampling.BICUBIC)
+                kept = [rank for rank, score in enumerate(row["scores"]) if score >= self.draw_score]
+                boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
+                drawn = draw_boxes(small, boxes, [f"{row['classes'][i]} {row['scores'][i]:.2f}" for i in kept])
+                page.paste(drawn, (number % 4 * (SIDE + 4), number // 4 * (SIDE + 4)))
             page.save(folder / SHEET)
             files.append(folder / SHEET)
         return files
-
-
-def draw_row(row: dict[str, Any], file: Path, score: float) -> Image.Image:
-    """Draw a picture with its boxes of at least ``score``, each with class and score, as large as :data:`SIDE`."""
-    picture = load_image(file)
-    factor = SIDE / max(picture.size)
-    picture = picture.resize((round(picture.width * factor), round(picture.height * factor)), Image.Resampling.BICUBIC)
-    boxes = zip(row["boxes"], row["classes"], row["scores"], strict=True)
-    kept = [([factor * value for value in box], f"{name} {value:.2f}") for box, name, value in boxes if value >= score]
-    return draw_boxes(picture, [box for box, _ in kept], [text for _, text in kept])
 
 
 def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -158,13 +141,9 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in predictions:
         for (x1, y1, x2, y2), category, score in zip(row["boxes"], row["categories"], row["scores"], strict=True):
             if category is not None:
-                sides = [
-                    x1,
-                    y1,
-                    round(x2 - x1, 9),
-                    round(y2 - y1, 9),
-                ]  # a file's own digits, without what subtraction adds
-                results.append({"image_id": row["image_id"], "category_id": category, "bbox": sides, "score": score})
+                # a file's own digits, without what subtraction adds
+                box = [x1, y1, round(x2 - x1, 9), round(y2 - y1, 9)]
+                results.append({"image_id": row["image_id"], "category_id": category, "bbox": box, "score": score})
     return results
 
 
@@ -177,8 +156,8 @@ def joined(truths: list[Truth]) -> Truth:
     if len(set(numbers.values())) < len(numbers):
         raise DataError("Two pictures have one number in their files.", hint="evaluate the data sets one by one")
     images = {row["id"]: row for truth in truths for row in truth.document["images"]}
-    seen: set[Any] = set()
     notes: list[dict[str, Any]] = []
+    seen: set[Any] = set()
     for truth in truths:
         notes += [note for note in truth.document["annotations"] if note["image_id"] not in seen]
         seen |= set(truth.numbers.values())

@@ -1,5 +1,6 @@
 """Weakly supervised grounding: locates expressions by the attention of a model that learnt matching alone."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from vlcli.data.files import inside, read_json
 from vlcli.data.miniature import BOXES, Miniature
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
-from vlcli.metrics.classification import accuracy, by_kind
+from vlcli.metrics.classification import by_kind
 from vlcli.nn.batch import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
@@ -19,6 +20,7 @@ from vlcli.tasks.heat import box_heat, contrast_maps, heat_map, hottest, matchin
 from vlcli.tasks.outputs import mean, target, with_target
 
 
+@dataclass(kw_only=True, eq=False)
 class Grounding(Task):
     """Find what an expression speaks of by Grad-CAM of the matching score on attention from words to the picture.
 
@@ -45,26 +47,19 @@ class Grounding(Task):
     """
 
     paper = "ALBEF, Li et al. 2021, section 5 and appendix; Grad-CAM, Selvaraju et al. 2017; RefCOCO+, Yu et al. 2016"
-    metric = "accuracy"
     joint = True
     eval_split = "val"
     usual_data = "refcoco"
 
-    def __init__(
-        self,
-        *,
-        objective: str = "matching",
-        of: Literal["words", "image"] = "words",
-        layer: str | None = None,
-        head: int | None = None,
-        by: Literal["boxes", "point"] = "boxes",
-        detections: str | None = None,
-        area: float = 0.5,
-        overlap: float = 0.5,
-        specials: bool = True,
-    ) -> None:
-        self.objective, self.of, self.layer, self.head, self.by = objective, of, layer, head, by
-        self.detections, self.area, self.overlap, self.specials = detections, area, overlap, specials
+    objective: str = "matching"
+    of: Literal["words", "image"] = "words"
+    layer: str | None = None
+    head: int | None = None
+    by: Literal["boxes", "point"] = "boxes"
+    detections: str | None = None
+    area: float = 0.5
+    overlap: float = 0.5
+    specials: bool = True
 
     def objectives(self) -> list[Spec]:
         return [{"name": "matching" if self.of == "words" else "contrast"}]
@@ -109,11 +104,11 @@ class Grounding(Task):
         # the true box is ``share`` of the picture's sides
         box = share * np.array([size[1], size[0]] * 2, np.float32)
         x, y = row["point"]
-        inside_box = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
+        hit = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
         covered = float((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
-        judged = {"box": box.tolist(), "pointing": inside_box, "pointing_chance": covered}
+        judged = {"box": box.tolist(), "pointing": hit, "pointing_chance": covered}
         if self.by == "point":
-            return judged | {"correct": inside_box, "chance": covered}
+            return judged | {"correct": hit, "chance": covered}
         if "prediction" not in row or candidates is None:
             return judged | {"correct": False, "chance": 0.0}
         overlap = float(overlaps(box, np.array([row["prediction"]], np.float32))[0])
@@ -124,10 +119,9 @@ class Grounding(Task):
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        metrics = {"accuracy": accuracy([row["correct"] for row in rows])}
-        metrics |= {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
-        metrics |= {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
-        return metrics | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
+        others = {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
+        metrics = {"accuracy": mean(rows, "correct"), **others, **by_kind(rows, "kind", prefix="accuracy/")}
+        return metrics | by_kind(rows, "kind", "pointing", prefix="pointing/")
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
         if self.detections is not None:

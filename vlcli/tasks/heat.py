@@ -48,13 +48,11 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
     kept = values[placed].float().cpu()
     if layout.boxes is None and layout.grid is not None:
         cells = kept.view(1, 1, *layout.grid)
-        enlarged: Heat = F.interpolate(cells, size=size, mode="bicubic", align_corners=False)[0, 0].numpy()
-        return enlarged
+        return np.asarray(F.interpolate(cells, size=size, mode="bicubic", align_corners=False)[0, 0])
     assert layout.boxes is not None
-    painted = np.full(size, min(0.0, float(kept.numpy().min(initial=0))), np.float32)
-    boxes: NDArray[np.float32] = layout.boxes[row][placed].float().cpu().numpy()
-    corners = boxes * np.array([size[1], size[0]] * 2, np.float32)
-    for value, (left, top, right, bottom) in zip(kept.numpy(), corners.round().astype(int), strict=True):
+    painted = np.full(size, kept.numpy().min(initial=0), np.float32)
+    corners = layout.boxes[row][placed].float().cpu() * torch.tensor([size[1], size[0]] * 2)
+    for value, (left, top, right, bottom) in zip(kept.tolist(), corners.round().int().tolist(), strict=True):
         area = painted[max(top, 0) : max(bottom, top + 1), max(left, 0) : max(right, left + 1)]
         np.maximum(area, value, out=area)
     return painted
@@ -90,14 +88,11 @@ def box_heat(heat: Heat, boxes: NDArray[np.float32], power: float) -> NDArray[np
     right, bottom = np.maximum(right, left), np.maximum(bottom, top)
     inside = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
     area = np.maximum((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]), 1e-6).astype(np.float64)
-    scores: NDArray[np.float64] = inside / area**power
-    return scores
+    return np.asarray(inside / area**power)
 
 
 def overlaps(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the intersection over union (N,) of a box (4,) with boxes (N, 4)."""
     from torchvision.ops import box_iou
 
-    one, many = torch.from_numpy(np.asarray(box, np.float64))[None], torch.from_numpy(np.asarray(boxes, np.float64))
-    shares: NDArray[np.float64] = box_iou(one, many)[0].numpy()
-    return shares
+    return np.asarray(box_iou(torch.as_tensor(box).double()[None], torch.as_tensor(boxes).double())[0])

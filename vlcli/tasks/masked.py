@@ -35,7 +35,7 @@ class MaskedImage(Task):
         return [{"key": key, "loss": loss} for key, loss in zip(batch.keys, losses.tolist(), strict=True)]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        loss = sum(row["loss"] for row in predictions) / max(1, len(predictions))
+        loss = mean(predictions, "loss")
         return {"loss": loss, "score": -loss}
 
 
@@ -55,8 +55,7 @@ class MaskedWords(Task):
     usual_data = "karpathy"
 
     def __init__(self, *, objective: str = "mlm") -> None:
-        self.objective = objective
-        self.corrupted_by = (objective,)
+        self.objective, self.corrupted_by = objective, (objective,)
 
     def objectives(self) -> list[Spec]:
         return [{"name": "mlm", **({"as": self.objective} if self.objective != "mlm" else {})}]

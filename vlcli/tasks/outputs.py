@@ -29,12 +29,9 @@ def logits_of(
         ComponentError: none, or more than one, gives it.
     """
     able = {name: tensors[key] for name, tensors in outputs.items() if key in tensors}
-    if classes is not None:
-        able = {name: tensor for name, tensor in able.items() if tensor.shape[-1] == classes}
-    if objective in able:
-        return able[objective]
-    if len(able) == 1:
-        return next(iter(able.values()))
+    able = {name: tensor for name, tensor in able.items() if classes in (None, tensor.shape[-1])}
+    if objective in able or len(able) == 1:
+        return able.get(objective, next(iter(able.values())))
     size = "" if classes is None else f" over {classes} classes"
     raise ComponentError(
         f"The model has nothing to predict with: no objective {objective!r}{size}.",
@@ -54,15 +51,22 @@ def target(batch: Batch, name: str) -> list[Any]:
     """Return a target of every example as plain values; None where there is none."""
     values = batch.targets.get(name)
     if values is None:
-        return [None] * len(batch)
+        return [None] * len(batch.keys)
     return values.tolist() if isinstance(values, Tensor) else list(values)
 
 
 def with_target(rows: list[dict[str, Any]], batch: Batch, name: str) -> list[dict[str, Any]]:
     """Add a target to the rows of the examples that have it."""
     for row, value in zip(rows, target(batch, name), strict=True):
-        row.update({} if value in (None, "") else {name: value})
+        if value not in (None, ""):
+            row[name] = value
     return rows
+
+
+def changed_options(task: Any, *names: str) -> dict[str, Any]:
+    """Return those of a task's options that its objective shares and that are not as by default."""
+    values = {name: getattr(task, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, 0.0, "both")}
 
 
 def mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:

@@ -71,9 +71,9 @@ def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
     """Return the sentences of every picture, in order of first use."""
     groups: dict[str, dict[str, None]] = {}
     for example in examples:
-        texts = [text for text in (example.text, *example.choices) if text]
+        texts = dict.fromkeys(text for text in (example.text, *example.choices) if text)
         for name in example.images if texts else ():
-            groups.setdefault(name, {}).update(dict.fromkeys(texts))
+            groups.setdefault(name, {}).update(texts)
     if len(groups) < LEAST_PICTURES:
         raise DataError(
             "There are too few pictures with sentences to fit a baseline on.",

@@ -10,11 +10,13 @@ from vlcli.data.readers.probes import SugarCrepe
 from vlcli.errors import DataError, shown
 from vlcli.foreign.pairs import log_likelihoods
 from vlcli.metrics.baseline import CHANCE
+from vlcli.metrics.classification import by_kind
 from vlcli.nn import Batch
 from vlcli.objectives.base import full_precision
 from vlcli.registry import Spec
 from vlcli.tasks.base import Examples, Task
 from vlcli.tasks.outputs import logits_of, mean, target
+from vlcli.tasks.ranking import match_score
 
 Item = dict[int, float]  # scores of an item's pairs by ``part``
 FACTS = ("item", "part", "kind")
@@ -43,8 +45,7 @@ class PairTask(Task):
         if "text_embedding" in vectors:
             scores = full_precision((vectors["text_embedding"] * vectors["image_embedding"]).sum(-1))
         else:
-            logits = full_precision(logits_of(outputs, self.objective, classes=2))
-            scores = logits[:, 1] - logits[:, 0]
+            scores = match_score(logits_of(outputs, self.objective, classes=2))
         return self._rows(batch, scores.tolist())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
@@ -55,16 +56,14 @@ class PairTask(Task):
         return self._rows(batch, [float(row["prediction"]) for row in predictions])
 
     def _rows(self, batch: Batch, scores: Sequence[float]) -> list[dict[str, Any]]:
-        facts = (target(batch, name) for name in FACTS)
-        rows = zip(batch.keys, scores, *facts, strict=True)
+        rows = zip(batch.keys, scores, *(target(batch, name) for name in FACTS), strict=True)
         return [pair_row(key, score, dict(zip(FACTS, known, strict=True))) for key, score, *known in rows]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Return the metrics over whole items, and by kind; items some of whose pairs were left out do not count."""
         firsts = self.judged(predictions)
-        if not firsts:
-            return {}
-        return {**self.means(firsts), **{f"{CHANCE}/{name}": value for name, value in self.by_chance.items()}}
+        chances = {f"{CHANCE}/{name}": value for name, value in self.by_chance.items()}
+        return {**self.means(firsts), **chances} if firsts else {}
 
     def judged(self, predictions: Sequence[dict[str, Any]], ties: float = 0.0) -> list[dict[str, Any]]:
         """Return the first row of each whole item after writing into it what is right.
@@ -82,9 +81,10 @@ class PairTask(Task):
 
     def means(self, firsts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Return the means over the items, and over those of each kind."""
-        kinds = sorted({row["kind"] for row in firsts if row["kind"]})
-        groups = {"": firsts} | {f"/{kind}": [row for row in firsts if row["kind"] == kind] for kind in kinds}
-        return {name + end: mean(rows, name) for end, rows in groups.items() for name in self.by_chance}
+        means = {name: mean(firsts, name) for name in self.by_chance}
+        for name in self.by_chance:
+            means |= by_kind(firsts, "kind", name, prefix=f"{name}/")
+        return means
 
     def right(self, item: Item, ties: float) -> dict[str, float]:
         """Return what is right in an item, by metric. Subclasses define it."""
@@ -109,7 +109,6 @@ class SugarCrepeTask(PairTask):
     """
 
     paper = "Hsieh et al. 2023, SugarCrepe: Fixing Hackable Benchmarks for Compositionality"
-    metric = "accuracy"
     usual_data = "sugarcrepe"
     local_files = ("language_model",)
     by_chance: ClassVar[Mapping[str, float]] = {"accuracy": 0.5}

@@ -50,13 +50,12 @@ class _Subset:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.rows), int(self.whole.shape[1])
+        return len(self.rows), self.whole.shape[1]
 
     def __getitem__(self, part: slice) -> NDArray[Any]:
         rows = self.rows[part]
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # a run is read without a copy
-            return np.asarray(self.whole[rows[0] : rows[-1] + 1])
-        return np.asarray(self.whole[rows])
+        run = len(rows) and rows[-1] - rows[0] + 1 == len(rows)  # is read without a copy
+        return np.asarray(self.whole[rows[0] : rows[-1] + 1] if run else self.whole[rows])
 
 
 @dataclass
@@ -153,11 +152,10 @@ class Ranking:
 
     def _relevant(self, way: Way, queries: Indices, candidates: Indices) -> NDArray[np.bool_]:
         # (q, C) which belong together; both lists of indices are sorted
-        query, answer = (self.sides.pairs[:, 0], self.sides.pairs[:, 1])[:: 1 if way == "image" else -1]
-        rows, columns = np.searchsorted(queries, query), np.searchsorted(candidates, answer)
+        query, answer = self.sides.pairs.T[:: 1 if way == "image" else -1]
         inside = np.isin(query, queries) & np.isin(answer, candidates)
         relevant = np.zeros((len(queries), len(candidates)), dtype=bool)
-        relevant[rows[inside], columns[inside]] = True
+        relevant[np.searchsorted(queries, query[inside]), np.searchsorted(candidates, answer[inside])] = True
         return relevant
 
 
@@ -171,7 +169,7 @@ def rerank(near: NDArray[np.floating], columns: Indices, scores: NDArray[np.floa
 
 def by_chance(sides: Sides, way: Way) -> Standing:
     """Return the standing of each sentence (``image``) or picture if all scores are equal."""
-    counts = len(sides.text_keys), len(sides.image_keys)
-    queries, total = counts if way == "image" else counts[::-1]
-    right: NDArray[np.int64] = np.bincount(sides.pairs[:, 0 if way == "image" else 1], minlength=queries)
+    turn = 1 if way == "image" else -1
+    queries, total = (len(sides.text_keys), len(sides.image_keys))[::turn]
+    right = np.bincount(sides.pairs.T[::turn][0], minlength=queries)
     return Standing(np.zeros(queries, np.int64), total - right, right, total)

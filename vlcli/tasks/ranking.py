@@ -4,12 +4,9 @@ Pairs are fused in blocks of the chunks that the loader gives, which keep their 
 to the longest of all. What is encoded stays in memory up to a bound; the rest waits on disk.
 """
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +22,8 @@ from vlcli.tasks.outputs import logits_of
 
 Side = Literal["text", "image"]
 Scoring = Literal["odds", "logit", "sum"]
+Vectors = NDArray[np.float32]
+Codes = NDArray[np.int64]
 
 
 @dataclass
@@ -32,8 +31,11 @@ class Chunk:
     """Some sentences or pictures, encoded (or embedded, for models that fuse embeddings)."""
 
     start: int  # index of the first in the whole list
-    rows: Text | Images  # as fed; of pictures the names alone
+    rows: Any  # Text or Images as fed; of pictures the names alone
     states: EncoderOutput  # what the model fuses
+
+
+Chunks = list[Chunk]
 
 
 class Shelf:
@@ -41,21 +43,11 @@ class Shelf:
 
     Args:
         memory_mb: the bound, in MiB.
+        folder: where the files lie.
     """
 
-    def __init__(self, memory_mb: int) -> None:
-        self.left = memory_mb * 2**20
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._files = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+    def __init__(self, memory_mb: int, folder: str) -> None:
+        self.left, self.folder, self._files = memory_mb * 2**20, folder, 0
 
     def put(self, states: EncoderOutput) -> EncoderOutput:
         """Return the same rows, in memory or mapped from a file."""
@@ -66,10 +58,8 @@ class Shelf:
     def _mapped(self, tensor: Tensor) -> Tensor:
         if tensor.nbytes < 1 << 16:  # no file for every small thing
             return tensor.cpu()
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="vlcli-ranking-")
         self._files += 1
-        path = str(Path(self._folder.name) / str(self._files))
+        path = f"{self.folder}/{self._files}"
         mapped = torch.from_file(path, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
         return mapped.copy_(tensor)
 
@@ -93,9 +83,7 @@ class EncodedStep(ForwardPasses):
         return self.encoded
 
 
-def embed(
-    runner: Runner, data: Any, side: Side, names: list[str], objective: str
-) -> tuple[NDArray[np.float32], list[str]]:
+def embed(runner: Runner, data: Any, side: Side, names: list[str], objective: str) -> tuple[Vectors, list[str]]:
     """Return a vector of each sentence or picture of ``data`` (N, D), and the names of those that could be read.
 
     The vectors are mapped from a store where the runner has a folder. Several processes share the work; each batch is
@@ -124,10 +112,10 @@ def embed(
     return EmbeddingStore(path, key).vectors, order
 
 
-def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], Vectors]]:
     for batch in runner.batches(data):
         vectors = runner.embed(runner.step(batch), objective, side)
-        yield list(batch.keys), vectors[_rows_of(batch.clean, side)].cpu().numpy()
+        yield batch.keys, vectors[_rows_of(batch.clean, side)].cpu().numpy()
 
 
 def _rows_of(view: View, side: Side) -> Tensor:
@@ -138,21 +126,16 @@ def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Ch
     """Return every sentence or picture of ``data`` as the model fuses it, and the names of those that could be read."""
     chunks: list[Chunk] = []
     names: list[str] = []
-    start, model = 0, runner.model
-    embedded = model.fuse_takes == "embeddings"
+    embedded = runner.model.fuse_takes == "embeddings"
     with torch.no_grad():
         for batch in runner.batches(data):
             view, step = batch.clean, runner.step(batch)
-            source: Any = view.text if side == "text" else view.images
-            if embedded:
-                states = model.embed_text(source) if side == "text" else model.embed_image(source)
-            else:
-                states = step.text() if side == "text" else step.image()
+            source: Any = getattr(view, "text" if side == "text" else "images")
+            states = getattr(runner.model, f"embed_{side}")(source) if embedded else getattr(step, side)()
             rows = _rows_of(view, side)
-            kept = source if side == "text" else Images(list(source.keys))
-            chunks.append(Chunk(start, kept.select(rows), shelf.put(states.select(rows))))
+            kept = source if side == "text" else Images(source.keys)
+            chunks.append(Chunk(len(names), kept.select(rows), shelf.put(states.select(rows))))
             names += batch.keys
-            start += len(rows)
     return chunks, names
 
 
@@ -160,35 +143,26 @@ def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Ch
 class Exact:
     """Scores of some pairs."""
 
-    codes: NDArray[np.int64] | None  # (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs
+    codes: Codes | None  # (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs
     scores: NDArray[np.float32]  # (P,)
 
-    def of(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+    def of(self, codes: Codes) -> NDArray[np.float32]:
         """Return the scores of pairs that were scored, in the shape of ``codes``."""
-        scores: NDArray[np.float32] = self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)]
-        return scores
+        return np.asarray(self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)])
 
 
 def score_pairs(
-    runner: Runner,
-    chunks: tuple[list[Chunk], list[Chunk]],
-    objective: str,
-    codes: NDArray[np.int64] | None = None,
-    *,
-    block: int = 128,
-    scoring: Scoring = "odds",
+    runner: Runner, chunks: tuple[Chunks, Chunks], objective: str, codes: Codes | None, block: int, scoring: Scoring
 ) -> Exact:
     """Return matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
     texts, images = chunks
-    many = images[-1].start + len(images[-1].rows)
-    wanted = np.arange((texts[-1].start + len(texts[-1].rows)) * many) if codes is None else codes
+    count, many = (side[-1].start + len(side[-1].rows) for side in chunks)
+    wanted = np.arange(count * many) if codes is None else codes
     share, device = runner.share, device_of(runner.model)
     parts = [(np.zeros(0, np.int64), np.zeros(0, np.float32))]
     with runner.progress.task("rank", len(wanted), "pair") as bar, torch.no_grad():
         for number, (text, image, here) in enumerate(_blocks(texts, images, wanted, many, block)):
             if number % share.count == share.rank:
-                assert isinstance(text.rows, Text)
-                assert isinstance(image.rows, Images)
                 rows = torch.from_numpy(wanted[here] // many - text.start)
                 columns = torch.from_numpy(wanted[here] % many - image.start)
                 states = text.states.select(rows).to(device), image.states.select(columns).to(device)
@@ -205,14 +179,10 @@ def score_pairs(
 def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
     """Return the log odds (P,) of a match of logits (P, 2), or its logit alone; of logits (P, 1) the logit."""
     logits = logits.float().reshape(len(logits), -1)
-    if logits.shape[1] == 1:
-        return logits[:, 0]
-    return logits[:, 1] - logits[:, 0] if how == "odds" else logits[:, 1]
+    return logits[:, 1] - logits[:, 0] if how == "odds" and logits.shape[1] == 2 else logits[:, -1]
 
 
-def _blocks(
-    texts: list[Chunk], images: list[Chunk], codes: NDArray[np.int64], many: int, block: int
-) -> Iterator[tuple[Chunk, Chunk, NDArray[np.int64]]]:
+def _blocks(texts: Chunks, images: Chunks, codes: Codes, many: int, block: int) -> Iterator[tuple[Chunk, Chunk, Codes]]:
     # A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them
     starts = np.array([image.start for image in images])
     for text in texts:

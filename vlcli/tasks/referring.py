@@ -8,11 +8,12 @@ from torch import Tensor
 from vlcli.data.numbering import class_names
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import CHANCE, NAME, most_frequent
-from vlcli.nn import Batch, DataSpec
+from vlcli.metrics.classification import by_kind
+from vlcli.nn import Batch
 from vlcli.objectives.regions import picture_sides, target_boxes
 from vlcli.registry import Spec
 from vlcli.tasks.base import Examples, Task
-from vlcli.tasks.outputs import logits_of
+from vlcli.tasks.outputs import logits_of, mean, with_target
 
 
 class RegionLabels(Task):
@@ -29,20 +30,16 @@ class RegionLabels(Task):
 
     def __init__(self, *, attributes: float = 1.0) -> None:
         self.attributes = attributes
-        self.names: tuple[str, ...] = ()
-
-    def attach(self, data_spec: DataSpec) -> None:
-        self.names = tuple(data_spec.class_names)
 
     def read(self, runner: Examples) -> None:
         """Refuse data whose classes have other numbers than those that the model was trained with."""
-        names = class_names(runner.data.readers)
-        if names and self.names and names != self.names[: len(names)]:
+        names, known = class_names(runner.data.readers), self.data_spec.class_names
+        if names and known and names != known[: len(names)]:
             raise DataError(
                 "The classes of the boxes have other numbers than in training.",
                 where=", ".join(reader.label for reader in runner.data.readers),
                 got=f"{', '.join(names[:4])} ...",
-                expected=f"{', '.join(self.names[:4])} ...",
+                expected=f"{', '.join(known[:4])} ...",
                 hint="give every file the same categories in the same order",
             )
 
@@ -55,32 +52,25 @@ class RegionLabels(Task):
         assert images is not None
         assert images.pixels is not None
         rows: list[dict[str, Any]] = [{"key": key} for key in batch.keys]
-        pixels = images.pixels.select(batch.clean.image_rows[:, 0].cpu())
+        pixels = images.pixels.select(batch.clean.image_rows[:, 0]).to("cpu")
         for side, labels in (("class", pixels.classes), ("attribute", pixels.attributes)):
             absent = side == "attribute" and not any("attribute_logits" in tensors for tensors in outputs.values())
             if labels is None or absent:
                 continue
-            chosen = logits_of(outputs, "region-labels", f"{side}_logits").argmax(-1)  # (B, R)
-            truth = labels.to(chosen.device)
-            real = (
-                torch.ones_like(truth, dtype=torch.bool)
-                if pixels.box_mask is None
-                else pixels.box_mask.to(truth.device)
-            )
-            known = real & (truth >= 0)
-            right, counts = (known & (chosen == truth)).sum(1).tolist(), known.sum(1).tolist()
-            for number, row in enumerate(rows):
-                row[side] = chosen[number][real[number]].tolist()
-                row[f"{side}_labels"] = truth[number][real[number]].tolist()
-                row.update({f"{side}_right": right[number], f"{side}_boxes": counts[number]})
+            boxes = logits_of(outputs, "region-labels", f"{side}_logits").argmax(-1).cpu()  # (B, R)
+            real = torch.ones_like(labels, dtype=torch.bool) if pixels.box_mask is None else pixels.box_mask
+            for row, chosen, truth, inside in zip(rows, boxes, labels, real, strict=True):
+                row[side], row[f"{side}_labels"] = chosen[inside].tolist(), truth[inside].tolist()
+                known = inside & (truth >= 0)
+                row[f"{side}_right"] = int((known & (chosen == truth)).sum())
+                row[f"{side}_boxes"] = int(known.sum())
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Return accuracy over all boxes with a known label, beside that of the most frequent one."""
         metrics = {}
         for side in ("class", "attribute"):
-            known = sum(row.get(f"{side}_boxes", 0) for row in predictions)
-            if known:
+            if known := sum(row.get(f"{side}_boxes", 0) for row in predictions):
                 name = f"{side}_accuracy"
                 metrics[name] = sum(row.get(f"{side}_right", 0) for row in predictions) / known
                 labels = [label for row in predictions for label in row.get(f"{side}_labels", ()) if label >= 0]
@@ -100,7 +90,6 @@ class Referring(Task):
     """
 
     paper = "RefCOCO+, Yu et al. 2016; DiMBERT, Liu et al. 2021, Table 2"
-    metric = "accuracy"
     eval_split = "val"
     usual_data = "refcoco"
 
@@ -125,18 +114,15 @@ class Referring(Task):
                 overlap = self.overlaps(chosen[number][None], targets[number])[0]
                 hits = [self.is_hit(one) for one in self.overlaps(real, targets[number])]
                 row |= {"overlap": overlap, "correct": self.is_hit(overlap), "chance": sum(hits) / max(1, len(hits))}
-            if "kind" in batch.targets:
-                row["kind"] = batch.targets["kind"][number]
             rows.append(row)
-        return rows
+        return with_target(rows, batch, "kind")
 
     def overlaps(self, boxes: Tensor, target: Tensor) -> list[float]:
         """Return the intersection over union of boxes (R, 4) with one box (4,)."""
         from torchvision.ops import box_iou  # its import takes as long as torch's
 
         border = torch.tensor([0.0, 0.0, 1.0, 1.0]).to(boxes) if self.pixels else 0.0
-        shares: list[float] = box_iou(boxes + border, (target + border)[None])[:, 0].tolist()
-        return shares
+        return list(box_iou(boxes + border, (target + border)[None])[:, 0].tolist())
 
     def is_hit(self, overlap: float) -> bool:
         """Return whether a region with this overlap counts as right."""
@@ -145,10 +131,6 @@ class Referring(Task):
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         rows = [row for row in predictions if "correct" in row]
         metrics: dict[str, float] = {}
-        for kind in [None, *sorted({row["kind"] for row in rows if "kind" in row})] if rows else []:
-            part = [row for row in rows if kind is None or row.get("kind") == kind]
-            name = "accuracy" if kind is None else f"accuracy/{kind}"
-            metrics[name] = sum(row["correct"] for row in part) / len(part)
-            if all("chance" in row for row in part):
-                metrics[f"{CHANCE}/{name}"] = sum(row["chance"] for row in part) / len(part)
+        for name, value in (("accuracy", "correct"), (f"{CHANCE}/accuracy", "chance")) if rows else ():
+            metrics |= {name: mean(rows, value), **by_kind(rows, "kind", value, prefix=f"{name}/")}
         return metrics

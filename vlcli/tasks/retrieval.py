@@ -1,17 +1,20 @@
 """Retrieval: ranks pictures for each sentence and sentences for each picture."""
 
+import tempfile
+from dataclasses import dataclass
 from typing import Any
 
 from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
 from vlcli.metrics.baseline import CHANCE
-from vlcli.metrics.ranking import Standing, recall_of
+from vlcli.metrics.ranking import recalls
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.rank_counts import WAYS, Group, Ranking, by_chance, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
+@dataclass(kw_only=True, eq=False)
 class Retrieval(Task):
     """Rank all pictures for each sentence and all sentences for each picture; recall at 1, 5 and 10, median rank.
 
@@ -43,50 +46,44 @@ class Retrieval(Task):
     usual_data = "karpathy"
     joint = True
 
-    def __init__(
-        self,
-        *,
-        objective: str | None = "matching",
-        first: str | None = None,
-        candidates: int | None = None,
-        scoring: Scoring = "odds",
-        block: int = 128,
-        memory: int = 1024,
-        folds: int | None = None,
-        hard_negatives: int = 0,
-        ks: tuple[int, ...] = (1, 5, 10),
-    ) -> None:
-        if first is None and (objective is None or candidates is not None or scoring == "sum"):
+    objective: str | None = "matching"
+    first: str | None = None
+    candidates: int | None = None
+    scoring: Scoring = "odds"
+    block: int = 128
+    memory: int = 1024
+    folds: int | None = None
+    hard_negatives: int = 0
+    ks: tuple[int, ...] = (1, 5, 10)
+
+    def __post_init__(self) -> None:
+        if self.first is None and (self.objective is None or self.candidates is not None or self.scoring == "sum"):
             what, expected = "A ranking needs something to rank by.", "`first: OBJECTIVE`"
             raise ComponentError(what, where="task retrieval", expected=expected)
-        self.objective, self.first, self.candidates, self.scoring = objective, first, candidates, scoring
-        self.block, self.memory, self.folds = block, memory, folds
-        self.hard_negatives, self.ks = hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
         # The head of matching goes by one name whichever way negatives are drawn.
-        first: list[Spec] = [{"name": self.first}] if self.first is not None else []
-        if self.objective is None:
-            return first
-        if self.hard_negatives:
-            return [*first, {"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
-        return [*first, {"name": "contrast-matching", "as": self.objective}] if first else [{"name": "matching"}]
+        specs: list[Spec] = [{"name": self.first}] if self.first is not None else []
+        if self.objective is not None and self.hard_negatives:
+            specs += [{"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
+        elif self.objective is not None:
+            specs += [{"name": "contrast-matching", "as": self.objective} if specs else {"name": "matching"}]
+        return specs
 
     def evaluate(self, runner: Runner) -> Result:
-        with Shelf(self.memory) as shelf:
-            sides = split(runner.data)
+        with tempfile.TemporaryDirectory(prefix="vlcli-ranking-") as folder:
+            sides, shelf = split(runner.data), Shelf(self.memory, folder)
             image, image_chunks, kept = self._side(runner, sides, "image", shelf)
             sides = sides.keep(kept)
             text, text_chunks, _ = self._side(runner, sides, "text", shelf)
             groups, vectors = groups_of(sides, self.folds), None if self.first is None else (text, image)
             ranking = Ranking(sides, vectors, self.memory, self.candidates, self.scoring)
-            exact = None
+            exact = codes = None
             if self.objective is not None:
-                codes = None
                 if self.candidates is not None:
                     codes = runner.share.gather(ranking.codes(groups) if runner.share.rank == 0 else None)[0]
-                options: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
-                exact = score_pairs(runner, (text_chunks, image_chunks), self.objective, codes, **options)
+                chunks = text_chunks, image_chunks
+                exact = score_pairs(runner, chunks, self.objective, codes, self.block, self.scoring)
         return Result({}) if runner.share.rank else self._result(ranking, groups, exact)
 
     def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[Any, Any, list[str]]:
@@ -102,16 +99,10 @@ class Retrieval(Task):
     def _result(self, ranking: Ranking, groups: list[Group], exact: Exact | None) -> Result:
         whole, *folds = groups
         rows: list[dict[str, Any]] = []
-        metrics = self._metrics(*(ranking.stand(way, whole, exact, rows) for way in WAYS))
+        metrics = recalls((ranking.stand(way, whole, exact, rows) for way in WAYS), self.ks)
         if folds:
-            parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in WAYS)) for fold in folds]
+            parts = [recalls((ranking.stand(way, fold, exact) for way in WAYS), self.ks) for fold in folds]
             metrics |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
-        chance = self._metrics(*(by_chance(ranking.sides, way) for way in WAYS))
+        chance = recalls((by_chance(ranking.sides, way) for way in WAYS), self.ks)
         metrics |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
         return Result({**metrics, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
-
-    def _metrics(self, image: Standing, text: Standing) -> dict[str, float]:
-        metrics = {f"image/{name}": value for name, value in recall_of(image, self.ks).items()}
-        metrics |= {f"text/{name}": value for name, value in recall_of(text, self.ks).items()}
-        hits = [value for name, value in metrics.items() if "r@" in name]
-        return {**metrics, "r_mean": sum(hits) / len(hits)}

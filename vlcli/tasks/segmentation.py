@@ -1,6 +1,6 @@
 """Semantic segmentation: classifies every pixel by windows that slide over the picture."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from vlcli.tasks.outputs import logits_of
 FEW = 20  # So many classes are also scored one by one
 
 
+@dataclass(kw_only=True, eq=False)
 class Segmentation(Task):
     """Classify every pixel: mean intersection over union, at the picture's own size.
 
@@ -45,18 +46,14 @@ class Segmentation(Task):
     usual_data = "ade20k"
     usual_answers = 150
 
-    def __init__(
-        self,
-        *,
-        head: Literal["light", "upernet"] = "light",
-        short: int | None = None,
-        long: int = 2048,
-        stride: int | None = None,
-        window_batch: int = 8,
-        zero_is_void: bool = True,
-    ) -> None:
-        self.head, self.short, self.long, self.stride = head, short, long, stride
-        self.window_batch, self.zero_is_void = window_batch, zero_is_void
+    head: Literal["light", "upernet"] = "light"
+    short: int | None = None
+    long: int = 2048
+    stride: int | None = None
+    window_batch: int = 8
+    zero_is_void: bool = True
+
+    def __post_init__(self) -> None:
         self.names: list[str] = []
 
     def objectives(self) -> list[Spec]:
@@ -88,10 +85,10 @@ class Segmentation(Task):
             assert images.pixels is not None
             for key, row in zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True):
                 name, size = images.keys[row], images.pixels.sizes[row].tolist()
-                scores = self.scores(runner, unpadded(images.pixels, row))  # (classes, h, w)
-                classes = resized(scores[None], size)[0].argmax(0).cpu().numpy()  # (H, W)
                 if name not in maps:
                     raise DataError("A picture has no label map.", where=name, hint="is the split one with labels?")
+                scores = self.scores(runner, unpadded(images.pixels, row))  # (classes, h, w)
+                classes = resized(scores[None], size)[0].argmax(0).cpu().numpy()  # (H, W)
                 labels = torch.from_numpy(np.array(load_labels(maps[name], classes.shape), np.int64))
                 pixels = confusion(classes_of(labels, count, self.zero_is_void).numpy(), classes, count)
                 table[:] += pixels
@@ -147,11 +144,10 @@ def windows(size: Any, window: Any, stride: int | None = None) -> list[tuple[int
 
 def unpadded(pixels: Pixels, row: int) -> Tensor:
     """Return a picture (3, H, W) without its batch's padding."""
-    image = pixels.images[row]
     if pixels.mask is None:
-        return image
+        return pixels.images[row]
     height, width = (int(pixels.mask[row].any(axis).sum()) for axis in (1, 0))
-    return image[:, :height, :width]
+    return pixels.images[row, :, :height, :width]
 
 
 def one_batch(pixels: Tensor) -> Batch:

@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
-from vlcli.data.concepts import REFERENCES, OfAlbum
+from vlcli.data.concepts import OfAlbum
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
 from vlcli.files import write_json
-from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
 from vlcli.nn import Batch
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 from vlcli.tasks.outputs import target
 
 
-class Storytelling(Captioning):
+@dataclass(kw_only=True, eq=False)
+class Storytelling(Writing):
     """Tell a story of five pictures: caption metrics by album, and a file for the challenge.
 
     An album is scored once: its first story against all stories that people wrote on it, whatever pictures they chose
@@ -23,53 +25,24 @@ class Storytelling(Captioning):
     name what their own picture shows at their own place, ``in_order/stories`` that of stories where all five do.
 
     Args:
-        decoding: ``beam``, ``greedy`` or ``sample``.
-        beams: stories kept at a time.
         max_length: most word pieces of a story, the end counted.
-        min_length: pieces before the end is allowed.
-        length_penalty: added to a story's log probability for each piece; above 0 favours long stories.
-        no_repeat_ngram: no run of so many pieces comes twice in a story; 0: any may.
-        bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
-        unknown: whether [UNK] may be said.
-        metrics: which are computed.
         story_per: a story for each ``album``, or for each ``sequence`` of pictures, as the challenge wants.
-        baseline: also score the best single story.
         team: the name in the challenge's file.
     """
 
     usual_data = "vist"
     paper = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL); Liu et al. 2021 (DiMBERT), section 4.2"
 
-    def __init__(
-        self,
-        *,
-        decoding: Literal["beam", "greedy", "sample"] = "beam",
-        beams: int = 3,
-        max_length: int = 120,
-        min_length: int = 0,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        bad_words: tuple[str, ...] = (),
-        unknown: bool = False,
-        metrics: tuple[Metric, ...] = NAMES,
-        story_per: Literal["album", "sequence"] = "album",
-        baseline: bool = True,
-        team: str = "",
-    ) -> None:
-        options: dict[str, Any] = {"min_length": min_length, "length_penalty": length_penalty, "unknown": unknown}
-        options |= {"no_repeat_ngram": no_repeat_ngram, "bad_words": bad_words, "metrics": metrics}
-        super().__init__(decoding=decoding, beams=beams, max_length=max_length, baseline=baseline, **options)
-        self.story_per, self.team = story_per, team
+    max_length: int = 120
+    story_per: Literal["album", "sequence"] = "album"
+    team: str = ""
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._of_album(readers, first=self.story_per == "album")
+        first = self.story_per == "album"
+        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first) for reader in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._of_album(readers, first=False)
-
-    @staticmethod
-    def _of_album(readers: list[Any], first: bool) -> list[Any]:
-        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first) for reader in readers]
+        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=False) for reader in readers]
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # adds the album, the photographs and the sentences
@@ -84,9 +57,8 @@ class Storytelling(Captioning):
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first: dict[str, dict[str, Any]] = {}  # story of each album
-        for row in rows:
-            if row[REFERENCES]:
-                first.setdefault(str(row[ALBUM]), row)
+        for row in super().scored(rows):
+            first.setdefault(str(row[ALBUM]), row)
         return list(first.values())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -94,11 +66,11 @@ class Storytelling(Captioning):
         metrics = super().score(predictions)
         if not predictions:
             return metrics
-        metrics["sentences"] = _mean([len(row["sentences"]) for row in predictions])
-        metrics["five_sentences"] = _mean([len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions])
+        metrics["sentences"] = fmean(len(row["sentences"]) for row in predictions)
+        metrics["five_sentences"] = fmean(len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions)
         if known := [row["in_order"] for row in predictions if "in_order" in row]:
-            metrics["in_order"] = _mean([_mean(hits) for hits in known])
-            metrics["in_order/stories"] = _mean([all(hits) for hits in known])
+            metrics["in_order"] = fmean(map(fmean, known))
+            metrics["in_order/stories"] = fmean(map(all, known))
         return metrics
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
@@ -108,9 +80,8 @@ class Storytelling(Captioning):
             story = {"album_id": row[ALBUM], "photo_sequence": row[PHOTOS]}
             story["story_text_normalized"] = normalised(row["prediction"])
             stories.setdefault(tuple(row[PHOTOS]), story)
-        info = {"additional_description": ""}
-        document = {"team_name": self.team, "evaluation_info": info, "output_stories": list(stories.values())}
-        return [write_json(folder / "challenge.json", document)]
+        document = {"team_name": self.team, "evaluation_info": {"additional_description": ""}}
+        return [write_json(folder / "challenge.json", {**document, "output_stories": list(stories.values())})]
 
 
 def sentences(story: str) -> list[str]:
@@ -135,7 +106,3 @@ def in_order(story: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]
     words = [f" {' '.join(tokenize(text))} " for text in story] + [""] * (len(named) - len(story))
     pairs = zip(words, named, strict=True)
     return [any(f" {' '.join(tokenize(name))} " in text for name in names) for text, names in pairs]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

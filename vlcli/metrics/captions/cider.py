@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from vlcli.errors import DataError
@@ -27,14 +28,12 @@ class DocumentFrequency:
     images: int
 
     @classmethod
-    def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
+    def of(cls, references: Sequence[Sequence[Words]]) -> DocumentFrequency:
         """Count the runs in the references of every image."""
         counts: Counter[tuple[str, ...]] = Counter()
-        images = 0
         for known in references:
             counts.update({run for words in known for run in grams(words, LONGEST)})
-            images += 1
-        return cls(counts, images)
+        return cls(counts, len(references))
 
     def save(self, path: Path) -> None:
         """Write the counts as JSON: runs joined by spaces."""
@@ -69,7 +68,7 @@ class Cider:
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
         self.frequency, self.d = frequency, d
         self._rarest = math.log(max(frequency.images, 1))
-        self._known: dict[tuple[str, ...], Vector] = {}
+        self._reference = cache(lambda words: self._vector(grams(words, LONGEST)))
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
@@ -78,23 +77,17 @@ class Cider:
 
     def score(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
         """Return one number a caption: 10 times the mean over references and lengths of run of the cosine."""
-        return [self._one(words, known) for words, known in zip(candidates, references, strict=True)]
+        scores = []
+        for words, known in zip(candidates, references, strict=True):
+            caption = self._vector(grams(words, LONGEST))
+            total = sum(self._similarity(caption, self._reference(tuple(other))) for other in known)
+            scores.append(10 * total / max(len(known), 1))
+        return scores
 
     def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
         """Return the mean over captions."""
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
-
-    def _one(self, words: Words, references: Sequence[Words]) -> float:
-        caption = self._vector(grams(words, LONGEST))
-        total = sum(self._similarity(caption, self._reference(reference)) for reference in references)
-        return 10 * total / max(len(references), 1)
-
-    def _reference(self, words: Words) -> Vector:
-        key = tuple(words)
-        if key not in self._known:
-            self._known[key] = self._vector(grams(words, LONGEST))
-        return self._known[key]
 
     def _vector(self, counts: Grams) -> Vector:
         weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(LONGEST)]
@@ -107,10 +100,8 @@ class Cider:
     def _similarity(self, caption: Vector, reference: Vector) -> float:
         total = 0.0
         for mine, theirs, norm, far in zip(caption[0], reference[0], caption[1], reference[1], strict=True):
-            if not norm or not far:
-                continue
             shared = ((mine[run], theirs[run]) for run in mine.keys() & theirs.keys())
-            total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far)
+            total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far or 1.0)
         if self.d:
             total *= math.exp(-((caption[2] - reference[2]) ** 2) / (2 * SIGMA**2))
         return total / LONGEST
@@ -130,26 +121,15 @@ class CiderReward:
 
     def __init__(self, frequency: DocumentFrequency, *, end: bool = True) -> None:
         self.cider, self.end = Cider(frequency), end
-        self._known: dict[str, list[str]] = {}
-        self._thread = ThreadPoolExecutor(1, "reward")
+        self._reference = cache(partial(self.words, ended=end))
+        self.thread = ThreadPoolExecutor(1, "reward")  # for long calls of :meth:`score`, one after another
 
     @staticmethod
     def words(caption: str, *, ended: bool) -> list[str]:
         """Return a caption's words, and its end where it has one."""
         return [*tokenize(caption), END] if ended else tokenize(caption)
 
-    def submit(
-        self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]
-    ) -> Future[list[float]]:
-        """Begin to compute scores in the thread, one call after another."""
-        return self._thread.submit(self.score, captions, ended, references)
-
     def score(self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]) -> list[float]:
         """Return CIDEr-D of every caption, in [0, 10]."""
         said = [self.words(text, ended=self.end and done) for text, done in zip(captions, ended, strict=True)]
         return self.cider.score(said, [[self._reference(text) for text in group] for group in references])
-
-    def _reference(self, text: str) -> list[str]:
-        if text not in self._known:
-            self._known[text] = self.words(text, ended=self.end)
-        return self._known[text]

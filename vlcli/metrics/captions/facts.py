@@ -6,7 +6,8 @@ Read are plain sentences: a noun (attributes, then a kind: "small red circle") b
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import zip_longest
 
 MARGIN = 0.1
 """Of the picture's side: nearer centres are neither left nor right, above nor below one another."""
@@ -41,8 +42,7 @@ class Named:
 
     Attributes:
         kind: None where it names none ("shape").
-        count: the number before it; 0 for "no".
-        exact: whether it is a number from two on.
+        count: the number before it, exact from two on; 0 for "no".
         start: index of its first word.
         stop: index behind its last one.
     """
@@ -50,7 +50,6 @@ class Named:
     kind: str | None
     attributes: frozenset[str]
     count: int
-    exact: bool
     start: int
     stop: int
 
@@ -72,37 +71,28 @@ class ClaimTruth:
     look: bool | None = None
     number: bool | None = None
     place: bool | None = None
-    nouns: list[Named] = field(default_factory=list)
 
 
 class Claims:
-    """Reads captions in the words of some annotations.
+    """Reads captions in the words of some annotations; "shape" is a noun that names no kind."""
 
-    Args:
-        generic: nouns that name no kind.
-    """
-
-    def __init__(self, kinds: Sequence[str], attributes: Sequence[str], generic: Sequence[str] = ("shape",)) -> None:
+    def __init__(self, kinds: Sequence[str], attributes: Sequence[str]) -> None:
         self.kinds: dict[str, str | None] = {}
-        for name, kind in [*((kind, kind) for kind in kinds), *((word, None) for word in generic)]:
-            self.kinds |= dict.fromkeys((name, f"{name}s", f"{name}es"), kind)
+        for name in (*kinds, "shape"):
+            self.kinds |= dict.fromkeys((name, f"{name}s", f"{name}es"), None if name == "shape" else name)
         self.attributes = set(attributes)
 
     def check(self, caption: str, things: Sequence[Thing]) -> ClaimTruth:
         """Return what a caption claims of a picture with these things."""
         words = re.findall(r"[a-z]+", caption.lower())
         nouns = self.nouns(words)
-        meant = [noun for noun in nouns if noun.kind is not None or noun.attributes]
-        counts = [sum(noun.of(thing) for thing in things) for noun in nouns]
-        truth = ClaimTruth(nouns=nouns)
-        if any(noun.count for noun in meant):
-            truth.look = all(
-                (count >= max(1, noun.count)) if noun.count else not count
-                for noun, count in zip(nouns, counts, strict=True)
-            ) and _distinct(nouns, things)
-        if exact := [(noun, count) for noun, count in zip(nouns, counts, strict=True) if noun.exact]:
-            truth.number = all(count == noun.count for noun, count in exact)
-        truth.place = self._placed(words, nouns, things)
+        said = [(noun.count, sum(noun.of(thing) for thing in things)) for noun in nouns]  # and how many there are
+        truth = ClaimTruth(place=self._placed(words, nouns, things))
+        if any(noun.count for noun in nouns if noun.kind is not None or noun.attributes):
+            truth.look = all(there >= count if count else not there for count, there in said)
+            truth.look = truth.look and _distinct(nouns, things)
+        if exact := [there == count for count, there in said if count > 1]:
+            truth.number = all(exact)
         return truth
 
     def nouns(self, words: Sequence[str]) -> list[Named]:
@@ -114,14 +104,13 @@ class Claims:
                 while start and words[start - 1] in self.attributes:
                     start -= 1
                 attributes = frozenset(words[start:index])
-                nouns.append(Named(self.kinds[word], attributes, *_number(words[:start]), start, index + 1))
+                nouns.append(Named(self.kinds[word], attributes, _number(words[:start]), start, index + 1))
         return nouns
 
     @staticmethod
     def _placed(words: Sequence[str], nouns: Sequence[Named], things: Sequence[Thing]) -> bool | None:
         held = []
-        for number, noun in enumerate(nouns):
-            after = nouns[number + 1] if number + 1 < len(nouns) else None
+        for noun, after in zip_longest(nouns, nouns[1:]):
             between = words[noun.stop : len(words) if after is None else after.start]
             mine = [thing for thing in things if noun.of(thing)]
             relation = _relation(between)
@@ -133,19 +122,14 @@ class Claims:
         return all(held) if held else None
 
 
-def _number(before: Sequence[str]) -> tuple[int, bool]:
+def _number(before: Sequence[str]) -> int:
     word = before[-1] if before else ""
-    if word in ("a", "an") and before[-2:-1] == ["without"]:
-        return 0, False
-    count = NUMBERS.get(word, 1)
-    return count, count > 1
+    return 0 if word in ("a", "an") and before[-2:-1] == ["without"] else NUMBERS.get(word, 1)
 
 
 def _relation(words: Sequence[str]) -> str | None:
-    for word, after in zip(words, [*words[1:], ""], strict=False):  # without words there is no word after
-        if word in RELATIONS and (after == "of" or word not in PLACES):
-            return word
-    return None
+    pairs = zip_longest(words, words[1:])
+    return next((w for w, after in pairs if w in RELATIONS and (after == "of" or w not in PLACES)), None)
 
 
 def _distinct(nouns: Sequence[Named], things: Sequence[Thing]) -> bool:

@@ -6,11 +6,15 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
+from operator import mul, or_
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
-from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
+from vlcli.metrics.captions.tokens import Words, grams, tokenize
 
 PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
 """SPICE's categories (DiMBERT, Table 7)."""
@@ -29,13 +33,13 @@ def lacking(metric: str) -> str | None:
     return "spice is left out: it needs Stanford CoreNLP's files (pycocoevalcap/get_stanford_models.sh fetches them)"
 
 
-def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
+def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
     """Return METEOR 1.5 of captions as words."""
     from pycocoevalcap.meteor.meteor import Meteor
 
     scorer = Meteor()
     try:
-        return float(scorer.compute_score(*_by_number(candidates, references))[0])
+        return {"meteor": float(scorer.compute_score(*_by_number(candidates, references))[0])}
     finally:
         scorer.meteor_p.kill()
 
@@ -45,12 +49,9 @@ def spice(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Seq
     from pycocoevalcap.spice.spice import Spice
 
     total, each = Spice().compute_score(*_by_number(candidates, references))
-    scores = {"spice": float(total)}
-    for part in PARTS:
-        values = [float(one.get(part, {}).get("f", math.nan)) for one in each]
-        if kept := [value for value in values if not math.isnan(value)]:  # NaN: nothing of this kind
-            scores[f"spice/{part.lower()}"] = sum(kept) / len(kept)
-    return scores
+    parts = {part: [float(one.get(part, {}).get("f", math.nan)) for one in each] for part in PARTS}
+    known = {part: [value for value in values if not math.isnan(value)] for part, values in parts.items()}
+    return {"spice": float(total)} | {f"spice/{part.lower()}": fmean(some) for part, some in known.items() if some}
 
 
 def _by_number(
@@ -83,8 +84,7 @@ def _score(words: Words, references: Sequence[Words]) -> float:
     recall = max(length / max(len(reference), 1) for length, reference in zip(common, references, strict=True))
     if not precision or not recall:
         return 0.0
-    square = RECALL_WEIGHT**2
-    return (1 + square) * precision * recall / (recall + square * precision)
+    return (1 + RECALL_WEIGHT**2) * precision * recall / (recall + RECALL_WEIGHT**2 * precision)
 
 
 def longest_common(left: Words, right: Words) -> int:
@@ -108,22 +108,16 @@ def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], lon
     right, total = [0] * longest, [0] * longest
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):
-        most: Grams = Grams()
-        for reference in known:
-            most |= grams(reference, longest)
-        for run, count in grams(words, longest).items():
-            right[len(run) - 1] += min(count, most.get(run, 0))
-        for n in range(longest):
-            total[n] += max(0, len(words) - n)
+        most = reduce(or_, (grams(reference, longest) for reference in known))
+        for run, count in (grams(words, longest) & most).items():
+            right[len(run) - 1] += count
+        total = [count + max(0, len(words) - n) for n, count in enumerate(total)]
         length += len(words)
         closest += min((abs(len(reference) - len(words)), len(reference)) for reference in known)[1]
     ratio = (length + NEARLY_NONE) / (closest + SPARE)
     brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
-    scores, product = [], 1.0
-    for n in range(longest):
-        product *= (right[n] + NEARLY_NONE) / (total[n] + SPARE)
-        scores.append(product ** (1 / (n + 1)) * brevity)
-    return scores
+    precisions = ((hits + NEARLY_NONE) / (count + SPARE) for hits, count in zip(right, total, strict=True))
+    return [product ** (1 / n) * brevity for n, product in enumerate(accumulate(precisions, mul), 1)]
 
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
@@ -162,12 +156,13 @@ def measure(captions: Sequence[str], references: Sequence[Sequence[str]], names:
         metrics["cider_d"] = sum(each) / max(len(each), 1)
     if "cider" in names:
         metrics["cider"] = Cider(frequency, d=False).mean(said, known)
-    notes = {name: lacking(name) for name in ("meteor", "spice") if name in names}
-    if "meteor" in notes and notes["meteor"] is None:
-        metrics["meteor"] = meteor(said, known)
-    if "spice" in notes and notes["spice"] is None:
-        metrics |= spice(said, known)
-    return Measured(metrics, each, [line for line in notes.values() if line is not None])
+    notes: list[str] = []
+    for name, scores in (("meteor", meteor), ("spice", spice)):
+        if name in names:
+            reason = lacking(name)
+            metrics |= {} if reason else scores(said, known)
+            notes += [reason] if reason else []
+    return Measured(metrics, each, notes)
 
 
 def same_for_all(references: Sequence[Sequence[str]]) -> tuple[str, float]:

@@ -11,14 +11,7 @@ DROPPED = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "
 """Tokens that the COCO caption evaluation leaves out; brackets stay, as their names are lower-cased."""
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "{": "-lcb-", "}": "-rcb-", "[": "-lsb-", "]": "-rsb-"}
-_TOGETHER = {
-    "cannot": ("can", "not"),
-    "gonna": ("gon", "na"),
-    "gotta": ("got", "ta"),
-    "wanna": ("wan", "na"),
-    "lemme": ("lem", "me"),
-    "gimme": ("gim", "me"),
-}
+_TOGETHER = {word: (word[:3], word[3:]) for word in ("cannot", "gonna", "gotta", "wanna", "lemme", "gimme")}
 _ALWAYS = """
 jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri mr mrs ms dr drs prof sgt gen lt col
 capt cmdr maj gov sen rep hon rev pres st mt ft supt cpl pvt adm insp messrs mme inc cos co corp ltd plc rt bancorp bhd
