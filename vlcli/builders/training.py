@@ -227,7 +227,7 @@ def choose(context: StageContext) -> TrainingPlan:
         problems.append(Problem(f"{key}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
     if not resolved.data:
         problems.append(Problem(f"{key}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
-    says = isinstance(resolved.built_task, Captioning) or any(spec["name"] == "scst" for spec in resolved.objectives)
+    says = isinstance(resolved.built_task, Writing) or any(spec["name"] == "scst" for spec in resolved.objectives)
     if says and resolved.text.end == "none":
         what = "sentences without [SEP] never end, so saying them cannot be learned"
         problems.append(Problem(f"{key}.text.end", what, got="none", expected="sep"))
