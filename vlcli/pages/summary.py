@@ -27,15 +27,12 @@ MOST_LETTERS = 300
 def summary_of(run: RunFacts, groups: Sequence[Group]) -> dict[str, Any]:
     """Return the words and tables of one run as the template shows them."""
     columns = [(group, column) for group in groups for column in group.columns if column.run == run.label]
+    headlines = [(column, column.measured.get(group.headline or "")) for group, column in columns]
     bars, timeline = _bars(run)
     return {
         "facts": run,
         "words": conclusions([run]),
-        "headlines": [
-            _headline(column, column.measured[group.headline])
-            for group, column in columns
-            if group.headline in column.measured
-        ],
+        "headlines": [_headline(column, row) for column, row in headlines if row is not None],
         "stages": [_stage_row(stage, bars.get(stage.name)) for stage in run.stages.values()],
         "timeline": timeline,
         "replay": replay(run),
