@@ -135,13 +135,12 @@ def replay(run: RunFacts) -> str:
     reference = next((s.record.recipe for s in run.stages.values() if s.record is not None and s.record.recipe), "")
     if not reference or not run.recipe:
         return copy
-    try:
-        words = _overrides(_computed(load(reference, plugins=False).document.value), _computed(run.recipe))
-        if words is None or _computed(load(reference, words, plugins=False).document.value) != _computed(run.recipe):
-            return copy
-    except VlcliError:
-        return copy
-    return shlex.join(["vlcli", "run", reference, *words])
+    wanted = _computed(run.recipe)
+    with suppress(VlcliError):
+        words = _overrides(_computed(load(reference, plugins=False).document.value), wanted)
+        if words is not None and _computed(load(reference, words, plugins=False).document.value) == wanted:
+            return shlex.join(["vlcli", "run", reference, *words])
+    return copy
 
 
 def _computed(recipe: Mapping[str, Any]) -> dict[str, Any]:
