@@ -280,8 +280,8 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
             problems.append(_fault(document, (*path, "id"), what, claim.id, expected))
         if isinstance(small := claim.small, Small):
             if small.world not in file.worlds:
-                known = ", ".join(file.worlds)
-                problems.append(_fault(document, (*path, "small", "world"), "there is no such world", small.world, known))
+                what, expected = "there is no such world", ", ".join(file.worlds)
+                problems.append(_fault(document, (*path, "small", "world"), what, small.world, expected))
             where = (*path, "small", "seeds") if small.seeds else ("seeds",)
             problems += _seed_faults(where, small.seeds or file.seeds, claim.id, file, document)
     return list(dict.fromkeys(problems)) + [
