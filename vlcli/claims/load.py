@@ -14,7 +14,7 @@ from vlcli.recipe import yaml
 from vlcli.recipe.check import by_place, typed
 from vlcli.recipe.fields import Section
 from vlcli.recipe.load import registered_file
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, dotted
 from vlcli.registry import entries, names
 from vlcli.registry.bounds import Positive, Seed, Share
 
@@ -313,18 +313,18 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
         path: Path_ = ("claims", index)
         if (first := seen.setdefault(claim.id, index)) != index:
             got = f"{claim.id}, as in {document.place(('claims', first))}"
-            problems.append(document.fault((*path, "id"), "this identifier is taken", got))
+            problems.append(_fault(document, (*path, "id"), "this identifier is taken", got))
         if not claim.id.startswith(f"{file.paper}-"):
             what, expected = "identifiers begin with the paper", f"{file.paper}-..."
-            problems.append(document.fault((*path, "id"), what, claim.id, expected))
+            problems.append(_fault(document, (*path, "id"), what, claim.id, expected))
         if isinstance(small := claim.small, Small):
             if small.world not in file.worlds:
-                known = ", ".join(file.worlds)
-                problems.append(document.fault((*path, "small", "world"), "there is no such world", small.world, known))
+                what, expected = "there is no such world", ", ".join(file.worlds)
+                problems.append(_fault(document, (*path, "small", "world"), what, small.world, expected))
             where = (*path, "small", "seeds") if small.seeds else ("seeds",)
             problems += _seed_faults(where, small.seeds or file.seeds, claim.id, file, document)
     return list(dict.fromkeys(problems)) + [
-        document.fault(("earlier", index, "verdicts"), "there is no such claim", name, "an identifier of this file")
+        _fault(document, ("earlier", index, "verdicts"), "there is no such claim", name, "an identifier of this file")
         for index, one in enumerate(file.earlier)
         for name in one.verdicts
         if name not in seen
@@ -341,4 +341,9 @@ def _seed_faults(path: Path_, seeds: list[int], claim: str, file: ClaimsFile, do
     ]
     for what, taken, expected in used:
         if both := sorted(set(seeds) & set(taken)):
-            yield document.fault(path, what, ", ".join(map(str, both)), expected)
+            yield _fault(document, path, what, ", ".join(map(str, both)), expected)
+
+
+def _fault(document: Document, path: Path_, what: str, got: str, expected: str = "") -> Problem:
+    # with the line where the claim begins, the seeds or the earlier registrations
+    return Problem(dotted(path), what, document.place(path[: 1 if path[0] == "earlier" else 2]), got, expected)

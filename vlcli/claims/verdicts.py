@@ -179,17 +179,8 @@ def _p_of(difference: Contrast) -> float:
 def as_row(one: Judged) -> dict[str, Any]:
     """Returns a verdict as JSON has it."""
     parts = {"first": one.first, "second": one.second, "difference": one.difference}
-    return {
-        "id": one.registered.claim.id,
-        "verdict": one.word,
-        "seeds": one.seeds,
-        "seeds_wanted": one.wanted,
-        "p_holm": one.p,
-        "error": one.error,
-        **{name: None if value is None else asdict(value) for name, value in parts.items()},
-        "smaller_than_expected": one.smaller,
-        "chance": one.chance,
-        "share_of_range": one.share,
-        "seeds_to_decide": one.seeds_to_decide,
-        "done": one.word in COMPLETE,
-    }
+    facts: dict[str, Any] = {"id": one.registered.claim.id, "verdict": one.word}
+    facts |= {"seeds": one.seeds, "seeds_wanted": one.wanted, "p_holm": one.p, "error": one.error}
+    facts |= {name: None if value is None else asdict(value) for name, value in parts.items()}
+    facts |= {"smaller_than_expected": one.smaller, "chance": one.chance, "share_of_range": one.share}
+    return facts | {"seeds_to_decide": one.seeds_to_decide, "done": one.word in COMPLETE}

@@ -43,10 +43,8 @@ def draw_stored(
     """
     paths = [Path(path) for path in pictures]
     ids = _ids(store, paths)
-    names = {
-        "classes": classes or known_names(store, "classes"),
-        "attributes": attributes or known_names(store, "attributes"),
-    }
+    chosen = {"classes": classes, "attributes": attributes}
+    names = {what: some or known_names(store, what) for what, some in chosen.items()}
     targets = {name: Path(folder) / f"{name.replace('/', '%2F')}.png" for name in ids}
     for path, name in zip(paths, ids, strict=True):
         if not force and targets[name].is_file():

@@ -59,13 +59,12 @@ class Map:
         """Return the document of the page: a byte for each number, 127 (or -127) for the one furthest from 0."""
         top = max(float(np.abs(array).max(initial=0)) for array in self.values)
         scale = 127 / top if top > 0 else 0.0
+        whole = [np.rint(array * scale).astype(np.int8).tobytes() for array in self.values]
         return {key: value for key, value in vars(self).items() if key != "values"} | {
             "heads": len(self.values[0]),
             "top": top,
             "signed": any(float(array.min(initial=0)) < 0 for array in self.values),
-            "data": [
-                base64.b64encode(np.rint(array * scale).astype(np.int8).tobytes()).decode() for array in self.values
-            ],
+            "data": [base64.b64encode(array).decode() for array in whole],
         }
 
 

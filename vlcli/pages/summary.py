@@ -27,15 +27,12 @@ MOST_LETTERS = 300
 def summary_of(run: RunFacts, groups: Sequence[Group]) -> dict[str, Any]:
     """Return the words and tables of one run as the template shows them."""
     columns = [(group, column) for group in groups for column in group.columns if column.run == run.label]
+    headlines = [(column, column.measured.get(group.headline or "")) for group, column in columns]
     bars, timeline = _bars(run)
     return {
         "facts": run,
         "words": conclusions([run]),
-        "headlines": [
-            _headline(column, column.measured[group.headline])
-            for group, column in columns
-            if group.headline in column.measured
-        ],
+        "headlines": [_headline(column, row) for column, row in headlines if row is not None],
         "stages": [_stage_row(stage, bars.get(stage.name)) for stage in run.stages.values()],
         "timeline": timeline,
         "replay": replay(run),
@@ -138,13 +135,12 @@ def replay(run: RunFacts) -> str:
     reference = next((s.record.recipe for s in run.stages.values() if s.record is not None and s.record.recipe), "")
     if not reference or not run.recipe:
         return copy
-    try:
-        words = _overrides(_computed(load(reference, plugins=False).document.value), _computed(run.recipe))
-        if words is None or _computed(load(reference, words, plugins=False).document.value) != _computed(run.recipe):
-            return copy
-    except VlcliError:
-        return copy
-    return shlex.join(["vlcli", "run", reference, *words])
+    wanted = _computed(run.recipe)
+    with suppress(VlcliError):
+        words = _overrides(_computed(load(reference, plugins=False).document.value), wanted)
+        if words is not None and _computed(load(reference, words, plugins=False).document.value) == wanted:
+            return shlex.join(["vlcli", "run", reference, *words])
+    return copy
 
 
 def _computed(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import uuid
-from contextlib import suppress
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -49,17 +48,15 @@ def launch(count: int) -> int:
 
 
 def _told(failures: dict[int, ProcessFailure], count: int) -> int:
-    killed = {rank: -failure.exitcode for rank, failure in failures.items() if failure.exitcode < 0}
+    killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
     if not killed:
         return max(failure.exitcode for failure in failures.values())  # the process has told why
-    rank, number = min(killed.items(), key=lambda item: failures[item[0]].timestamp)
-    name = str(number)
-    with suppress(ValueError):
-        name = signal.Signals(number).name
+    rank, failure = min(killed.items(), key=lambda item: item[1].timestamp)
+    name = failure.signal_name()
     why = ": perhaps because memory ran out" if name == "SIGKILL" else ""
     raise VlcliError(
         f"Process {rank} of {count} is gone; the others are ended too.",
-        where=f"rank {rank}, pid {failures[rank].pid}",
+        where=f"rank {rank}, pid {failure.pid}",
         got=f"signal {name} ended it{why}",
         hint=peers.HINT,
     )

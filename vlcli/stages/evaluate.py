@@ -73,9 +73,9 @@ def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolve
         torch.autocast(torch.device(scorer.device).type, half) if half else nullcontext(),
     ):
         for start in range(0, data.total, config.batch_size):
-            numbers = range(start, min(start + config.batch_size, data.total))
-            rows += _scored(scorer, data, [data.examples[number] for number in numbers])
-            bar.advance(len(numbers))
+            examples = data.examples[start : start + config.batch_size]
+            rows += _scored(scorer, data, examples)
+            bar.advance(len(examples))
     result = Result(task.score(rows), rows)
     return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(scorer.folder)})
 

@@ -54,8 +54,5 @@ def equal_range(published: float, answers: int | None) -> Range:
 
 def compared(row: RowResults) -> dict[str, Compared]:
     """Return every number of a row that has such an interval, with what was measured."""
-    return {
-        metric: Compared(row.published[metric], ends, estimate(row, metric))
-        for metric, ends in row.equal.items()
-        if metric in row.published
-    }
+    known = {metric: ends for metric, ends in row.equal.items() if metric in row.published}
+    return {metric: Compared(row.published[metric], ends, estimate(row, metric)) for metric, ends in known.items()}

@@ -19,15 +19,9 @@ CSV_COLUMNS = [
     "error",
 ]
 _ESCAPES = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "±": r"$\pm$",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        **{letter: "\\" + letter for letter in "&%$#_{}"},
-    }
+    {letter: "\\" + letter for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}"}
 )
 
 
