@@ -124,12 +124,11 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         chosen = super().select_training_samples(proposals, targets)
         _, matched, labels, _ = chosen
         assert targets is not None
-        self._wanted = torch.cat(
-            [
-                torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
-                for label, match, target in zip(labels, matched, targets, strict=True)
-            ]
-        )
+        wanted = [
+            torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
+            for label, match, target in zip(labels, matched, targets, strict=True)
+        ]
+        self._wanted = torch.cat(wanted)
         return chosen
 
     def forward(
