@@ -5,10 +5,26 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import TwoMLPHead
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.roi_heads import RoIHeads
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
+from torchvision.ops import MultiScaleRoIAlign
 
 import vlcli.nn as vl
-from vlcli.errors import DataError
-from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
+from vlcli.errors import ComponentError, DataError
+from vlcli_torchvision.network import (
+    FPN_ANCHORS,
+    TINY_ANCHORS,
+    AttributeHeads,
+    MeanHead,
+    Predictor,
+    SameSize,
+    backbone_of,
+    modern_names,
+)
 from vlcli_torchvision.pooling import box_features, look, scaled
 
 LOSSES = {
@@ -77,12 +93,28 @@ class FasterRCNN(vl.Model):
         limit: int = 100,
     ) -> None:
         super().__init__(data_spec)
-        stage = (head, width, resolution, sampling, proposals, rpn_samples, samples, positives)
-        sizes = Sizes(backbone, norm, short, long, anchors, ratios, *stage)
-        self.network = faster_rcnn(sizes, data_spec.region_classes, data_spec.region_attributes if attributes else 0)
         self.width = width
-        heads = self.network.roi_heads
-        heads.score_thresh, heads.nms_thresh, heads.detections_per_img = min_score, nms, limit
+        body, levels, stride = backbone_of(backbone, norm)
+        anchors = anchors or (TINY_ANCHORS if levels == 1 else FPN_ANCHORS)
+        by_level = (anchors,) if levels == 1 else tuple((side,) for side in anchors)
+        if len(by_level) != levels:
+            got, expected = f"{len(anchors)} sides", f"{levels}, one for each level of the pyramid"
+            raise ComponentError("The anchors do not fit the backbone.", got=got, expected=expected)
+        generator = AnchorGenerator(by_level, (ratios,) * levels)
+        rpn_head = RPNHead(body.out_channels, generator.num_anchors_per_location()[0])
+        kept = {"training": 2 * proposals, "testing": proposals}
+        rpn = RegionProposalNetwork(generator, rpn_head, 0.7, 0.3, rpn_samples, 0.5, kept, kept, 0.7)
+        maps = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
+        cells, channels = resolution**2, body.out_channels
+        box_head = MeanHead(channels, cells, width) if head == "mean" else TwoMLPHead(channels * cells, width)
+        parts = MultiScaleRoIAlign(maps, resolution, sampling), box_head, Predictor(width, data_spec.region_classes + 1)
+        options = (*parts, 0.5, 0.5, samples, positives, None, min_score, nms, limit)
+        count = data_spec.region_attributes if attributes else 0
+        heads = AttributeHeads(*options, width=width, attributes=count) if count else RoIHeads(*options)
+        resize = (short, long or 1_000_000) if short else (1, 1)
+        kind = GeneralizedRCNNTransform if short else SameSize
+        transform = kind(*resize, list(vl.IMAGENET_MEAN), list(vl.IMAGENET_STD), size_divisible=stride)
+        self.network = GeneralizedRCNN(body, rpn, heads, transform)
         if weights is not None:
             vl.load_tensors(self.network.backbone.body, vl.read_weights(weights), weights, ("fc.*",))
 

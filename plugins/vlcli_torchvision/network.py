@@ -2,69 +2,24 @@
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
-from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
-from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 from torchvision.models.detection.roi_heads import RoIHeads
-from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
-from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
+from torchvision.ops import FrozenBatchNorm2d
 
 from vlcli.detection import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError
 
-MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TINY_ANCHORS = (12, 24, 48, 96)
 FPN_ANCHORS = (32, 64, 128, 256, 512)
 """Sides of the square anchors: all of them on the one map of the tiny network, one for each level of a pyramid."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Options of the network, as :class:`vlcli_torchvision.detector.FasterRCNN` documents them."""
-
-    backbone: str
-    norm: str
-    short: int
-    long: int
-    anchors: tuple[int, ...]
-    ratios: tuple[float, ...]
-    head: str
-    width: int
-    resolution: int
-    sampling: int
-    proposals: int
-    rpn_samples: int
-    samples: int
-    positives: float
-
-
-def faster_rcnn(sizes: Sizes, classes: int, attributes: int) -> GeneralizedRCNN:
-    """Build the network for ``classes`` without background; no attribute head where ``attributes`` is 0."""
-    backbone, levels, stride = _backbone(sizes)
-    anchors = sizes.anchors or (TINY_ANCHORS if levels == 1 else FPN_ANCHORS)
-    if sizes.short:
-        longest = sizes.long or 1_000_000
-        transform = GeneralizedRCNNTransform(sizes.short, longest, MEAN, STD, size_divisible=stride)
-    else:
-        transform = SameSize(1, 1, MEAN, STD, size_divisible=stride)
-    by_level = (anchors,) if levels == 1 else tuple((side,) for side in anchors)
-    if len(by_level) != levels:
-        got, expected = f"{len(anchors)} sides", f"{levels}, one for each level of the pyramid"
-        raise ComponentError("The anchors do not fit the backbone.", got=got, expected=expected)
-    generator = AnchorGenerator(by_level, (sizes.ratios,) * levels)
-    head = RPNHead(backbone.out_channels, generator.num_anchors_per_location()[0])
-    kept = {"training": 2 * sizes.proposals, "testing": sizes.proposals}
-    rpn = RegionProposalNetwork(generator, head, 0.7, 0.3, sizes.rpn_samples, 0.5, kept, kept, 0.7)
-    return GeneralizedRCNN(backbone, rpn, _heads(sizes, backbone.out_channels, levels, classes, attributes), transform)
 
 
 class OneMap(nn.Module):
@@ -124,12 +79,11 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         chosen = super().select_training_samples(proposals, targets)
         _, matched, labels, _ = chosen
         assert targets is not None
-        self._wanted = torch.cat(
-            [
-                torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
-                for label, match, target in zip(labels, matched, targets, strict=True)
-            ]
-        )
+        wanted = [
+            torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
+            for label, match, target in zip(labels, matched, targets, strict=True)
+        ]
+        self._wanted = torch.cat(wanted)
         return chosen
 
     def forward(
@@ -165,24 +119,18 @@ def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _backbone(sizes: Sizes) -> tuple[Any, int, int]:
-    if sizes.backbone == TINY:
+def backbone_of(name: str, norm: str) -> tuple[Any, int, int]:
+    """Return the backbone of that name, the number of its maps, and its largest stride.
+
+    Args:
+        norm: of a ResNet: ``frozen`` or ``batch``.
+    """
+    if name == TINY:
         return OneMap(), 1, 8
-    resnet = sizes.backbone.startswith(("resnet", "resnext", "wide_resnet"))
-    if not resnet or sizes.backbone not in torchvision.models.list_models():
-        close = torchvision.models.list_models(include=f"{sizes.backbone[:6]}*") if resnet else []
+    resnet = name.startswith(("resnet", "resnext", "wide_resnet"))
+    if not resnet or name not in torchvision.models.list_models():
+        close = torchvision.models.list_models(include=f"{name[:6]}*") if resnet else []
         expected = ", ".join(close) if resnet else "tiny-conv or a ResNet of torchvision"
-        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=expected)
-    norm = FrozenBatchNorm2d if sizes.norm == "frozen" else nn.BatchNorm2d
-    pyramid = resnet_fpn_backbone(backbone_name=sizes.backbone, weights=None, norm_layer=norm, trainable_layers=5)
-    return pyramid, 5, 32
-
-
-def _heads(sizes: Sizes, channels: int, levels: int, classes: int, attributes: int) -> RoIHeads:
-    names = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
-    pool = MultiScaleRoIAlign(names, sizes.resolution, sizes.sampling)
-    cells, width = sizes.resolution**2, sizes.width
-    head = MeanHead(channels, cells, width) if sizes.head == "mean" else TwoMLPHead(channels * cells, width)
-    predictor = Predictor(width, classes + 1)
-    parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, sizes.positives, None, 0.05, 0.5, 100)
-    return AttributeHeads(*parts, width=width, attributes=attributes) if attributes else RoIHeads(*parts)
+        raise ComponentError("There is no such backbone.", got=name, expected=expected)
+    layer = FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d
+    return resnet_fpn_backbone(backbone_name=name, weights=None, norm_layer=layer, trainable_layers=5), 5, 32

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Model, State, translate
@@ -94,15 +95,9 @@ def _matches(target: str, name: str) -> bool:
 
 
 def _linear(network: nn.Module) -> list[str]:
-    # torch's own attention reads the weight of its output layer itself, so that layer is never called.
-    inside = {
-        f"{path}.{name}" if path else name
-        for path, module in network.named_modules()
-        if isinstance(module, nn.MultiheadAttention)
-        for name, _ in module.named_modules()
-        if name
-    }
-    return [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and name not in inside]
+    # torch's own attention reads the weight of its output layer (of that class) itself, so that layer is never called.
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    return [name for name, module in layers if not isinstance(module, NonDynamicallyQuantizableLinear)]
 
 
 VIT: dict[str, Any] = {"model_type": "vit"}
