@@ -1,6 +1,6 @@
 """Ends processes that train together, with one message, when one of them dies or hangs.
 
-Threads of each process hold a connection to rank 0, which the operating system closes when the process dies. Rank 0
+A thread of each process holds a connection to rank 0, which the operating system closes when the process dies. Rank 0
 prints the message (rank 1 if rank 0 is gone) and ends the other processes. A process counts as hung if for
 ``hang_timeout`` seconds it has not begun a step that others have begun, has not changed its work
 (:mod:`vlcli.engine.pulse`), or its thread has not answered.
@@ -9,14 +9,14 @@ prints the message (rank 1 if rank 0 is gone) and ends the other processes. A pr
 import json
 import os
 import secrets
+import selectors
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO
-
-from torch.distributed import DistError
+from typing import Any
 
 from vlcli.engine import processes, pulse
 from vlcli.errors import VlcliError
@@ -35,7 +35,6 @@ class Watch:
     def __init__(self, rank: int, world: int, hang_timeout: float) -> None:
         self.rank, self.world, self.hang_timeout = rank, world, hang_timeout
         self.told = threading.Lock()  # held by the thread that reports how the run ended
-        self.turn = threading.Lock()  # held by the thread of rank 0 that handles a message or looks at all processes
         self.steps: dict[int, int] = {}
         self.heard: dict[int, float] = {}
         self.works: dict[int, tuple[float, str, str]] = {}  # seconds, what, line of code: see pulse.look
@@ -52,18 +51,18 @@ class Watch:
                 listening = socket.create_server((address, 0))
             except OSError:  # behind a translated address
                 listening = socket.create_server(("", 0))
-        port, word = processes.share((listening.getsockname()[1], secrets.token_hex(8)) if listening else None)
+        port_and_word = (listening.getsockname()[1], secrets.token_hex(8)) if listening else None
+        port, word = processes.share(port_and_word)
         if listening:
             self._accept(listening, word)
-            threading.Thread(target=self._lead, daemon=True).start()
         else:
             with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
                 link = socket.create_connection((address, port), _FOLLOWING)
                 link.settimeout(None)
                 self.links[0] = link
                 self._say(0, sender=self.rank, word=word)
-                threading.Thread(target=self._follow, args=(link.makefile("rb"),), daemon=True).start()
         processes.wait()
+        threading.Thread(target=self._lead if self.rank == 0 else self._follow, daemon=True).start()
 
     def _accept(self, listening: socket.socket, word: str) -> None:
         listening.settimeout(_FOLLOWING)
@@ -72,18 +71,18 @@ class Watch:
                 link, _ = listening.accept()
                 link.settimeout(_FOLLOWING)
                 with suppress(OSError, ValueError, KeyError):
-                    lines = link.makefile("rb")
-                    hello = json.loads(lines.readline(1000))
+                    hello = json.loads(_line(link))
                     if hello["word"] == word:
-                        rank = hello["sender"]
-                        link.settimeout(None)
-                        self.links[rank], self.heard[rank] = link, time.monotonic()
-                        threading.Thread(target=self._listen, args=(rank, lines), daemon=True).start()
+                        self.links[hello["sender"]] = link
+                        self.heard[hello["sender"]] = time.monotonic()
+        for link in self.links.values():
+            link.settimeout(5)
 
     def _say(self, rank: int, **message: Any) -> None:
-        if rank in self.links:
+        link = self.links.get(rank)
+        if link is not None:
             with suppress(OSError):
-                self.links[rank].sendall(json.dumps(message).encode() + b"\n")
+                link.sendall(json.dumps(message).encode() + b"\n")
 
     def at(self, step: int) -> None:
         """Report that this process begins a step."""
@@ -97,11 +96,11 @@ class Watch:
         if step > self.newest:
             self.newest, self.since = step, time.monotonic()
 
-    def leave(self, **message: Any) -> None:
-        """Watch no longer, and tell the others that this process has finished (``bye``) or that they must ``end``."""
+    def bye(self) -> None:
+        """Report that this process has finished or was asked to end."""
         self.over = True
         for rank in self.links:
-            self._say(rank, **message)
+            self._say(rank, bye=True)
 
     def failed(self, error: Exception) -> None:
         """Report an error of this process; if another process prints the message, this one ends here."""
@@ -110,33 +109,45 @@ class Watch:
         if self.rank == 0:
             if not self.told.acquire(blocking=False):
                 time.sleep(_FOLLOWING)
-            self.leave(end=True)
+            self._end_others()
         elif 0 in self.links:
             self._say(0, failed=str(error))
             time.sleep(_FOLLOWING)
 
+    def _end_others(self) -> None:
+        self.over = True
+        for rank in self.links:
+            self._say(rank, end=True)
+
     def _lead(self) -> None:
+        selector = selectors.DefaultSelector()
+        for rank, link in self.links.items():
+            selector.register(link, selectors.EVENT_READ, rank)
+        rest: dict[int, bytes] = {}
         beaten = time.monotonic()
         while not self.over and len(self.left) < len(self.links):
-            time.sleep(BEAT)
-            gap, beaten = time.monotonic() - beaten, time.monotonic()
-            with self.turn:
-                if gap > 5 * BEAT:  # while this process itself stood still (SIGSTOP), no other one counts as hung
-                    self.since += gap
-                    self.heard = dict.fromkeys(self.heard, beaten)
+            for key, _ in selector.select(BEAT):
+                data = _read(self.links[key.data])
+                lines = (rest.pop(key.data, b"") + data).split(b"\n")
+                rest[key.data] = lines.pop()
+                for line in lines:
+                    self._hear(key.data, json.loads(line))
+                if not data:
+                    selector.unregister(key.fileobj)
+                    self._lost(key.data)
+            if time.monotonic() - beaten > BEAT:
+                self._wake(time.monotonic() - beaten)
+                beaten = time.monotonic()
                 for rank in self.links:
                     self._say(rank, beat=True)
                 self.works[0] = pulse.look()
                 self._check()
 
-    def _listen(self, rank: int, lines: BinaryIO) -> None:
-        with suppress(OSError, ValueError):  # a connection that breaks, within a line too, is a closed one
-            for line in lines:
-                with self.turn:
-                    self._hear(rank, json.loads(line))
-        with self.turn:
-            if rank not in self.left and not self.over:
-                self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, GONE)
+    def _wake(self, gap: float) -> None:
+        # While this process itself stood still (SIGSTOP), no other one counts as hung.
+        if gap > 5 * BEAT:
+            self.since += gap
+            self.heard = {rank: time.monotonic() for rank in self.heard}
 
     def _hear(self, rank: int, message: dict[str, Any]) -> None:
         self.heard[rank] = time.monotonic()
@@ -152,10 +163,15 @@ class Watch:
             time.sleep(_GRACE)  # rank 0 may fail for the same reason, and then reports it as usual
             self._tell(f"Process {rank} of {self.world} failed.", rank, message["failed"])
 
+    def _lost(self, rank: int) -> None:
+        if rank not in self.left and not self.over:
+            self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, GONE)
+
     def _check(self) -> None:
         now = time.monotonic()
         for rank in range(self.world):
-            if self.steps.get(rank, self.newest) < self.newest and now - self.since > self.hang_timeout:
+            step = self.steps.get(rank, -1)
+            if step < self.newest and rank in self.steps and now - self.since > self.hang_timeout:
                 got = f"it has not begun step {self.newest + 1}, which others began {now - self.since:.0f} s ago"
                 doing, where = self.works.get(rank, (0, "", ""))[1:]
                 got += f"; it {doing}" if doing and doing != pulse.COMPUTES else ""
@@ -170,13 +186,16 @@ class Watch:
     def _check_works(self) -> None:
         # A process that computes may wait inside a collective operation for another one: it is named only if none does
         # anything else.
-        late = [work for rank, work in self.works.items() if work[0] > self.hang_timeout and rank not in self.left]
-        if all(doing == pulse.WAITS for _, doing, _ in late) and len(late) < self.world:
+        late = {
+            rank: work for rank, work in self.works.items() if work[0] > self.hang_timeout and rank not in self.left
+        }
+        if all(work[1] == pulse.WAITS for work in late.values()) and len(late) < self.world:
             return
         near = {rank: work for rank, work in self.works.items() if work[0] > 0.8 * self.hang_timeout}
-        causes = [(rank, work) for rank, work in near.items() if work[1] not in (pulse.COMPUTES, pulse.WAITS)]
+        causes = [rank for rank, work in near.items() if work[1] not in (pulse.COMPUTES, pulse.WAITS)]
         if causes:
-            rank, (seconds, doing, where) = causes[0]
+            rank = causes[0]
+            seconds, doing, where = near[rank]
             got = f"it {doing} for {seconds:.0f} s, at {where}"
             self._tell(f"Process {rank} of {self.world} hangs; the others are ended.", rank, got)
         elif len(near) == self.world:
@@ -184,14 +203,22 @@ class Watch:
             got = f"no process got on for {min(work[0] for work in near.values()):.0f} s: {told}"
             self._tell(f"All {self.world} processes of this run hang, and are ended.", 0, got)
 
-    def _follow(self, lines: BinaryIO) -> None:
-        with suppress(OSError, ValueError):
+    def _follow(self) -> None:
+        rest = b""
+        while (link := self.links.get(0)) is not None and not self.over:
+            data = _read(link)
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()
             for message in map(json.loads, lines):
                 if "end" in message:
                     os._exit(VlcliError.exit_code)
-                if "bye" in message or self.over:
+                if "bye" in message:
                     return
                 self._say(0, works=pulse.look())
+            if not data:
+                break
+        else:
+            return
         if self.over:
             return
         if self.rank > 1:
@@ -204,16 +231,34 @@ class Watch:
             return
         if got != GONE or LAUNCHER not in os.environ:  # the launcher also knows which signal it was
             hint = pulse.HINT if "hang" in what else HINT
-            pulse.complain(VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint))
+            error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint)
+            with suppress(OSError):
+                sys.stderr.write(f"error: {error}\n")
+                sys.stderr.flush()
         if self.rank == 0:
-            self.leave(end=True)
+            self._end_others()
         os._exit(VlcliError.exit_code)
 
 
+def _read(link: socket.socket) -> bytes:
+    try:
+        return link.recv(1 << 16)
+    except OSError:
+        return b""
+
+
+def _line(link: socket.socket) -> bytes:
+    line = b""
+    while (byte := link.recv(1)) not in (b"", b"\n") and len(line) < 1000:
+        line += byte
+    return line
+
+
 def _is_consequence(error: Exception) -> bool:
+    names = {kind.__name__ for kind in type(error).__mro__}
     words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
     text = str(error).lower()
-    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and any(word in text for word in words))
+    return "DistError" in names or (isinstance(error, RuntimeError) and any(word in text for word in words))
 
 
 _current: list[Watch] = []
@@ -241,7 +286,7 @@ def watched() -> Iterator[None]:
     try:
         yield
     except (Stopped, KeyboardInterrupt):
-        watch.leave(bye=True)
+        watch.bye()
         raise
     except Exception as error:
         watch.failed(error)
@@ -256,6 +301,6 @@ def watched() -> Iterator[None]:
             ) from error
         raise
     else:
-        watch.leave(bye=True)
+        watch.bye()
     finally:
         _current.remove(watch)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from traceback import walk_stack
 
 from vlcli.errors import VlcliError
 
@@ -97,10 +96,14 @@ def beating() -> Iterator[None]:
 
 def place() -> str:
     """Return file, line and function of the main thread, of the innermost frame in this project's code."""
-    frames = [frame for frame, _ in walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
-    ours = [f for f in frames if any(part.startswith("vlcli") for part in Path(f.f_code.co_filename).parts)]
-    frame = (ours or frames)[0]
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    innermost, inside = frame, None
+    while frame is not None and inside is None:
+        parts = Path(frame.f_code.co_filename).parts
+        inside = frame if any(part.startswith("vlcli") for part in parts) else None
+        frame = frame.f_back
+    frame = inside or innermost
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 @contextmanager
@@ -122,16 +125,11 @@ def watched_alone(limit: float) -> Iterator[None]:
             over.set()
 
 
-def complain(error: VlcliError) -> None:
-    """Write the message of a process that ends."""
+def _end(got: str, where: str, limit: float) -> None:
+    error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
     with suppress(OSError):
         sys.stderr.write(f"error: {error}\n")
         sys.stderr.flush()
-
-
-def _end(got: str, where: str, limit: float) -> None:
-    error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
-    complain(error)
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(VlcliError.exit_code)
