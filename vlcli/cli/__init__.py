@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import typer
+from typer import Exit, Option
 
 from vlcli.cli import (
     console,
@@ -45,11 +46,11 @@ app = typer.Typer(
 def _version(asked: bool) -> None:
     if asked:
         console.out(f"vlcli {__version__}")
-        raise typer.Exit
+        raise Exit
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show it.")) -> None:
+def _root(version: bool = Option(False, "--version", callback=_version, is_eager=True, help="Show it.")) -> None:
     pass
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from vlcli.cli import console, options, render
 from vlcli.cli.guard import RunRequest, as_vlcli, guarded, report
@@ -22,8 +22,8 @@ from vlcli.version import __version__
 def count(
     words: options.RecipesToLookAt,
     stage: options.Stage = None,
-    answers: Annotated[int | None, typer.Option(min=1, help="Rows of the answer head.")] = None,
-    heads: Annotated[bool, typer.Option(help="Count the objectives' heads too.")] = True,
+    answers: Annotated[int | None, Option(min=1, help="Rows of the answer head.")] = None,
+    heads: Annotated[bool, Option(help="Count the objectives' heads too.")] = True,
     output: options.Output = Path("runs"),
     plugin: options.Plugin = None,
     trust: options.Trust = False,
@@ -70,7 +70,7 @@ def count(
         console.err(f"{name} cannot be counted")
         codes.append(report(fault, verbose=verbose))
     if codes:
-        raise typer.Exit(codes[0])
+        raise Exit(codes[0])
 
 
 def _expanded(name: str, several: bool) -> list[str]:
@@ -122,15 +122,15 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
 @guarded
 def plan(
     words: options.RecipesToLookAt,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
     stage: options.Stage = None,
-    per_machine: Annotated[int, typer.Option(min=1, help="GPUs of one machine.")] = 8,
-    examples: Annotated[int | None, typer.Option(min=1, help="Examples of the data.")] = None,
-    tflops: Annotated[float | None, typer.Option(min=0.001, help="That one GPU reaches.")] = None,
-    link: Annotated[float | None, typer.Option(min=0.001, help="GB/s between GPUs.")] = None,
-    disk: Annotated[str | None, typer.Option(help="Written in a second: 500MB.")] = None,
-    rehearse: Annotated[bool, typer.Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
+    per_machine: Annotated[int, Option(min=1, help="GPUs of one machine.")] = 8,
+    examples: Annotated[int | None, Option(min=1, help="Examples of the data.")] = None,
+    tflops: Annotated[float | None, Option(min=0.001, help="That one GPU reaches.")] = None,
+    link: Annotated[float | None, Option(min=0.001, help="GB/s between GPUs.")] = None,
+    disk: Annotated[str | None, Option(help="Written in a second: 500MB.")] = None,
+    rehearse: Annotated[bool, Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
     output: options.Output = Path("runs"),
     plugin: options.Plugin = None,
     trust: options.Trust = False,
@@ -174,10 +174,10 @@ def _shown(value: float, unit: str) -> str:
 @guarded
 def rehearse(
     words: options.RecipesToLookAt,
-    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="An empty folder that keeps all of it.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    rows: Annotated[str | None, Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    folder: Annotated[Path | None, Option(help="An empty folder that keeps all of it.")] = None,
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
     device: options.Device = None,
     plugin: options.Plugin = None,
     trust: options.Trust = False,
@@ -218,7 +218,7 @@ def rehearse(
             "next: vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
         )
     if any(codes):
-        raise typer.Exit(max(codes))
+        raise Exit(max(codes))
 
 
 def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:
@@ -276,11 +276,11 @@ def full_cells(costs: dict[str, Any] | None) -> list[str]:
 @guarded
 def kit(
     words: options.RecipeAndWords,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
-    rows: Annotated[str | None, typer.Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each row.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    out: Annotated[Path | None, Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
+    rows: Annotated[str | None, Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds of each row.")] = None,
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
     output: options.Output = Path("runs"),
     trust: options.Trust = False,
     json_: options.Json = False,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli import registry
 from vlcli.cli import console, options
@@ -22,13 +23,13 @@ _UNSURE = "not found on an official page; look at the source before you rely on 
 @app.command("make")
 @guarded
 def make(
-    world: Annotated[str, typer.Argument(help="Which world: shapes.")],
-    folder: Annotated[Path, typer.Argument(help="Where to.")],
+    world: Annotated[str, Argument(help="Which world: shapes.")],
+    folder: Annotated[Path, Argument(help="Where to.")],
     words: options.Words = None,
-    images: Annotated[int | None, typer.Option(min=20, help="Pictures of the shared set.")] = None,
-    size: Annotated[int | None, typer.Option(min=64, help="Side of a picture in pixels.")] = None,
+    images: Annotated[int | None, Option(min=20, help="Pictures of the shared set.")] = None,
+    size: Annotated[int | None, Option(min=64, help="Side of a picture in pixels.")] = None,
     seed: options.Seed = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
+    workers: Annotated[int, Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
     json_: options.Json = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -58,8 +59,8 @@ def make(
 @guarded
 def stats(
     words: options.RecipesAndWords = None,
-    stage: Annotated[str | None, typer.Option(help="One stage alone.")] = None,
-    root: Annotated[Path | None, typer.Option(help="LXMERT's Table 1 of a data root instead.")] = None,
+    stage: Annotated[str | None, Option(help="One stage alone.")] = None,
+    root: Annotated[Path | None, Option(help="LXMERT's Table 1 of a data root instead.")] = None,
     output: options.Output = Path("runs"),
     plugin: options.Plugin = None,
     trust: options.Trust = False,
@@ -95,14 +96,14 @@ def stats(
                 console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
     codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
     if codes:
-        raise typer.Exit(codes[0])
+        raise Exit(codes[0])
 
 
 @app.command("coverage")
 @guarded
 def coverage(
-    answers: Annotated[Path, typer.Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
-    table: Annotated[Path, typer.Argument(help="The table they are looked for in, e.g. all_ans.json.")],
+    answers: Annotated[Path, Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
+    table: Annotated[Path, Argument(help="The table they are looked for in, e.g. all_ans.json.")],
     json_: options.Json = False,
 ) -> None:
     """Count the answers of one table that another one has, as fine-tuning takes over the rows of an answer head."""
@@ -121,19 +122,17 @@ def coverage(
 @app.command("concepts")
 @guarded
 def concepts(
-    captions: Annotated[
-        list[Path], typer.Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")
-    ],
+    captions: Annotated[list[Path], Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
+        Path, Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
     ] = Path("concepts.txt"),
-    size: Annotated[int, typer.Option(min=0, help="Most words; 0 for all.")] = 1000,
-    pos: Annotated[str, typer.Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
+    size: Annotated[int, Option(min=0, help="Most words; 0 for all.")] = 1000,
+    pos: Annotated[str, Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
     function_words: Annotated[
-        bool, typer.Option("--function-words", help="Keep articles, auxiliaries and the like.")
+        bool, Option("--function-words", help="Keep articles, auxiliaries and the like.")
     ] = False,
-    min_count: Annotated[int, typer.Option(min=1, help="How often a word must occur.")] = 1,
-    split: Annotated[str, typer.Option(help="Of a Karpathy file; several with commas.")] = "train",
+    min_count: Annotated[int, Option(min=1, help="How often a word must occur.")] = 1,
+    split: Annotated[str, Option(help="Of a Karpathy file; several with commas.")] = "train",
     json_: options.Json = False,
 ) -> None:
     """Make the word list of visual concepts: the most frequent words of captions.
@@ -163,8 +162,8 @@ def concepts(
 @app.command("unpack")
 @guarded
 def unpack(
-    source: Annotated[Path, typer.Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
+    source: Annotated[Path, Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
+    into: Annotated[Path, Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
     max_pixels: options.MaxPixels = 178,
     json_: options.Json = False,
     quiet: options.Quiet = False,

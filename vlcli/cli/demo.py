@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -20,23 +20,15 @@ if TYPE_CHECKING:
 @guarded
 def demo(
     model: options.TrainedOrSmall = "small",
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7860,
-    pictures: Annotated[
-        Path | None, typer.Option(help="A folder to search, with a model that has learnt contrast.")
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option(help="With --pictures: where vectors are kept; default: beside it.")
-    ] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
-    ] = None,
-    max_upload: Annotated[int, typer.Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all machines of the network.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: any free one.")] = 7860,
+    pictures: Annotated[Path | None, Option(help="A folder to search, with a model that has learnt contrast.")] = None,
+    store: Annotated[Path | None, Option(help="With --pictures: where vectors are kept; default: beside it.")] = None,
+    samples: Annotated[Path | None, Option(help="Sample pictures; default: those on which the run is tested.")] = None,
+    max_upload: Annotated[int, Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
     max_pixels: options.MaxPixels = 50,
-    queue: Annotated[int, typer.Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
-    check: Annotated[bool, typer.Option("--check", help="Load the model, ask once, and end without serving.")] = False,
+    queue: Annotated[int, Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
+    check: Annotated[bool, Option("--check", help="Load the model, ask once, and end without serving.")] = False,
     features_from: options.FeaturesFrom = None,
     device: options.Device = None,
     plugin: options.Plugin = None,
@@ -88,7 +80,7 @@ def demo(
         if not serving:
             raise
         console.err("the page has ended")
-        raise typer.Exit(stop.code) from None
+        raise Exit(stop.code) from None
     finally:
         server.server_close()
         drawn.cleanup()

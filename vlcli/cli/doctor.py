@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -80,7 +80,7 @@ def _allocator() -> str:
 
 @guarded
 def doctor(
-    output: Annotated[Path, typer.Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
+    output: Annotated[Path, Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
     files: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:
@@ -103,7 +103,7 @@ def doctor(
             if finding.remedy and finding.state != "ok":
                 console.out(f"{finding.what}: {finding.remedy}")
     if any(finding.state == "wrong" for finding in findings):
-        raise typer.Exit(4)
+        raise Exit(4)
 
 
 def _python() -> list[Finding]:

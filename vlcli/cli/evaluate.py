@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from vlcli import registry
 from vlcli.cli import console, options
@@ -25,11 +25,11 @@ def evaluate(
     recipe: options.RunRecipe = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--stage", help="RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."),
+        Option("--stage", help="RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Which part of the data.")] = None,
+    split: Annotated[str | None, Option(help="Which part of the data.")] = None,
     root: options.Root = None,
-    predictions: Annotated[Path | None, typer.Option(help="Score this file of predictions, without a model.")] = None,
+    predictions: Annotated[Path | None, Option(help="Score this file of predictions, without a model.")] = None,
     *,
     request: RunRequest,
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -16,9 +17,9 @@ app = typer.Typer(
 )
 IMPORTED = "obj36, butd, npz, vlp, concepts, mattnet"
 EXPORTED = "obj36, butd"
-Store = Annotated[Path, typer.Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
-BoxSet = Annotated[str | None, typer.Option(help="The box set; needed where there are several.")]
-Compression = Annotated[str | None, typer.Option(help="gzip or lzf: smaller, slower to read.")]
+Store = Annotated[Path, Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
+BoxSet = Annotated[str | None, Option(help="The box set; needed where there are several.")]
+Compression = Annotated[str | None, Option(help="gzip or lzf: smaller, slower to read.")]
 
 
 @app.command("info")
@@ -60,16 +61,16 @@ def verify(
     else:
         console.out("\n".join(map(str, faults)) if faults else f"{path}: sound")
     if faults:
-        raise typer.Exit(5)
+        raise Exit(5)
 
 
 @app.command("merge")
 @guarded
 def merge(
     stores: Annotated[
-        list[str], typer.Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
+        list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
     ],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The new file.")],
+    into: Annotated[Path, Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
     force: options.Replace = False,
     json_: options.Json = False,
@@ -100,8 +101,8 @@ def merge(
 @app.command("join")
 @guarded
 def join(
-    stores: Annotated[list[Path], typer.Argument(help="The shards.")],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The index, in a folder above the shards.")],
+    stores: Annotated[list[Path], Argument(help="The shards.")],
+    into: Annotated[Path, Option("--out", "-o", help="The index, in a folder above the shards.")],
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:
@@ -116,23 +117,21 @@ def join(
 @app.command("import")
 @guarded
 def import_(
-    format: Annotated[str, typer.Argument(help=f"One of: {IMPORTED}.")],
-    source: Annotated[Path, typer.Argument(help="The file, folder or prefix.")],
-    out: Annotated[Path, typer.Argument(help="The store; one that is there grows.")],
-    set: Annotated[str | None, typer.Option(help="The box set to write; by default the format's own.")] = None,
-    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    format: Annotated[str, Argument(help=f"One of: {IMPORTED}.")],
+    source: Annotated[Path, Argument(help="The file, folder or prefix.")],
+    out: Annotated[Path, Argument(help="The store; one that is there grows.")],
+    set: Annotated[str | None, Option(help="The box set to write; by default the format's own.")] = None,
+    dtype: Annotated[str, Option(help="float16 or float32.")] = "float16",
     compression: Compression = None,
-    boxes: Annotated[Path | None, typer.Option(help="vlp: the file with the boxes.")] = None,
+    boxes: Annotated[Path | None, Option(help="vlp: the file with the boxes.")] = None,
     pictures: Annotated[
-        Path | None, typer.Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
+        Path | None, Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
     ] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="concepts: the words in the order of their numbers.")] = None,
-    ids: Annotated[
-        str | None, typer.Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")
-    ] = None,
-    clip: Annotated[bool, typer.Option("--clip", help="Cut boxes that leave their image.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Start the box set anew.")] = False,
+    vocabulary: Annotated[Path | None, Option(help="concepts: the words in the order of their numbers.")] = None,
+    ids: Annotated[str | None, Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")] = None,
+    clip: Annotated[bool, Option("--clip", help="Cut boxes that leave their image.")] = False,
+    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
+    force: Annotated[bool, Option("--force", help="Start the box set anew.")] = False,
     json_: options.Json = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -158,11 +157,11 @@ def import_(
 @app.command("export")
 @guarded
 def export(
-    format: Annotated[str, typer.Argument(help=f"One of: {EXPORTED}.")],
+    format: Annotated[str, Argument(help=f"One of: {EXPORTED}.")],
     path: Store,
-    out: Annotated[Path, typer.Argument(help="The new file.")],
+    out: Annotated[Path, Argument(help="The new file.")],
     set: BoxSet = None,
-    images: Annotated[Path | None, typer.Option(help="A file of image ids, one a line: these only.")] = None,
+    images: Annotated[Path | None, Option(help="A file of image ids, one a line: these only.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
     quiet: options.Quiet = False,
@@ -195,13 +194,13 @@ def _lines(path: Path) -> list[str]:
 @guarded
 def draw(
     path: Store,
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures whose boxes the store holds.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
+    pictures: Annotated[list[Path], Argument(help="Pictures whose boxes the store holds.")],
+    out: Annotated[Path, Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
     set: BoxSet = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most boxes a picture, by score.")] = None,
-    least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,
-    classes: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
-    attributes: Annotated[Path | None, typer.Option(help="Names of the attributes.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Most boxes a picture, by score.")] = None,
+    least: Annotated[float, Option("--min-score", help="Lowest score drawn.")] = 0.0,
+    classes: Annotated[Path | None, Option(help="Names of the classes, one a line.")] = None,
+    attributes: Annotated[Path | None, Option(help="Names of the attributes.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
     quiet: options.Quiet = False,

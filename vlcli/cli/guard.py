@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import typer
+from typer import Exit
 
 from vlcli import stopping
 from vlcli.cli import options
@@ -58,17 +58,17 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             except stopping.Stopped as stop:
                 stopping.conclude(stop)
                 err(f"{stop}: run the same command again to go on")
-                raise typer.Exit(stop.code) from None
+                raise Exit(stop.code) from None
             except KeyboardInterrupt:
                 err("interrupted: run the same command again to go on")
-                raise typer.Exit(INTERRUPTED) from None
+                raise Exit(INTERRUPTED) from None
             except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
                 sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-                raise typer.Exit(0) from None
+                raise Exit(0) from None
             except (Exception, SystemExit) as error:
                 if type(error).__module__.startswith(("typer", "click")):
                     raise
-                raise typer.Exit(report(error, as_json, verbose)) from None
+                raise Exit(report(error, as_json, verbose)) from None
 
     return with_options(wrapper, command, [_VERBOSE])
 
@@ -185,7 +185,7 @@ def requested(command: Callable[..., None]) -> Callable[..., None]:
         elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
             from vlcli.runner.launch import launch
 
-            raise typer.Exit(launch(request.processes or 1))
+            raise Exit(launch(request.processes or 1))
         command(**values, request=request)
 
     return with_options(wrapper, command, shared)

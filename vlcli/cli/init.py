@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -14,14 +14,14 @@ from vlcli.recipe.yaml import parse
 
 @guarded
 def init(
-    folder: Annotated[Path, typer.Argument(help="The folder with your pictures and tables.")],
-    output: Annotated[Path, typer.Option("--out", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
-    task: Annotated[str | None, typer.Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
-    image: Annotated[str | None, typer.Option(help="The column that names the pictures.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column of sentences or questions.")] = None,
-    answer: Annotated[str | None, typer.Option(help="The column of answers.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of classes, or several of 0 and 1: A,B.")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="A page of twelve examples and their pictures.")] = None,
+    folder: Annotated[Path, Argument(help="The folder with your pictures and tables.")],
+    output: Annotated[Path, Option("--out", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
+    task: Annotated[str | None, Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
+    image: Annotated[str | None, Option(help="The column that names the pictures.")] = None,
+    text: Annotated[str | None, Option(help="The column of sentences or questions.")] = None,
+    answer: Annotated[str | None, Option(help="The column of answers.")] = None,
+    label: Annotated[str | None, Option(help="The column of classes, or several of 0 and 1: A,B.")] = None,
+    sheet: Annotated[Path | None, Option(help="A page of twelve examples and their pictures.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -26,13 +26,13 @@ _WIDEST = 60
 def ls(
     kind: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[KIND|TABLE|all]",
             help="models, objectives, recipes ..., or a table.",
             autocompletion=options.complete_kinds,
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Import every component and mark what is broken.")] = False,
+    check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
     plugin: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:
@@ -89,7 +89,7 @@ def _list_components(kind: str | None, check: bool, json_: bool) -> None:
         cells = [{**row, "from": source, **more} for row, source, more in zip(rows, sources, states, strict=True)]
         console.table(columns, [[row[column] for column in columns] for row in cells])
     if broken:
-        raise typer.Exit(4)
+        raise Exit(4)
 
 
 def _check(rows: list[dict[str, Any]], components: Sequence[Entry], kind: str | None) -> bool:
@@ -176,7 +176,7 @@ def show(
         list[str],
         options.names("NAME [KEY=VALUE]...", "A component or recipe; overrides for a recipe.", options.complete_all),
     ],
-    kind: Annotated[str | None, typer.Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
+    kind: Annotated[str | None, Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
     plugin: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:
@@ -199,7 +199,7 @@ def show(
             _show_recipe(recipe)
     for item in components:
         if item["broken"] and json_:
-            raise typer.Exit(4)  # the JSON says what is broken
+            raise Exit(4)  # the JSON says what is broken
         if item["broken"]:
             raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
 
@@ -279,8 +279,8 @@ def _show_recipe(recipe: dict[str, Any]) -> None:
 
 @guarded
 def cp(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or path.", autocompletion=options.complete_recipes)],
-    dest: Annotated[Path | None, typer.Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
+    recipe: Annotated[str, Argument(help="A recipe's name or path.", autocompletion=options.complete_recipes)],
+    dest: Annotated[Path | None, Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli import registry
 from vlcli.errors import UsageError
@@ -37,13 +37,13 @@ _FEATURES = "For models that read regions: a store or its stage's folder."
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides: key=value, ~key, key=@file.yaml.", show_default=False),
+    Argument(metavar="[KEY=VALUE]...", help="Overrides: key=value, ~key, key=@file.yaml.", show_default=False),
 ]
 
 
 def names(metavar: str, about: str, complete: Any = complete_recipes) -> Any:
     """Returns the argument of names (of recipes) and overrides."""
-    return typer.Argument(metavar=metavar, help=about, autocompletion=complete, show_default=False)
+    return Argument(metavar=metavar, help=about, autocompletion=complete, show_default=False)
 
 
 _MANY = names("RECIPE... [KEY=VALUE]...", "Recipe names or paths, then overrides.")
@@ -52,55 +52,51 @@ RecipesToLookAt = Annotated[list[str], _MANY]
 RecipeAndWords = Annotated[list[str], names("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
 Recipe = Annotated[
     str | None,
-    typer.Option("--recipe", help="A registered name or a path; default: quickstart.", autocompletion=complete_recipes),
+    Option("--recipe", help="A registered name or a path; default: quickstart.", autocompletion=complete_recipes),
 ]
 RunRecipe = Annotated[
-    str | None, typer.Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)
+    str | None, Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)
 ]
-Only = Annotated[str | None, typer.Option(help="This stage alone.", rich_help_panel=_STAGES)]
-First = Annotated[str | None, typer.Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
-Until = Annotated[str | None, typer.Option(help="Up to this stage.", rich_help_panel=_STAGES)]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
+Only = Annotated[str | None, Option(help="This stage alone.", rich_help_panel=_STAGES)]
+First = Annotated[str | None, Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
+Until = Annotated[str | None, Option(help="Up to this stage.", rich_help_panel=_STAGES)]
+Jobs = Annotated[int | None, Option(min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="Processes that train together on this machine.", rich_help_panel=_HOW)
+    int | None, Option(min=1, help="Processes that train together on this machine.", rich_help_panel=_HOW)
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
-Force = Annotated[bool, typer.Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
-Replace = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
-Resume = Annotated[bool, typer.Option(help="Go on from what a killed run left.", rich_help_panel=_HOW)]
-Output = Annotated[Path, typer.Option(help="Folder of all runs.", rich_help_panel=_HOW)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
-Seed = Annotated[int | None, typer.Option(help="The run's seed.", rich_help_panel=_HOW)]
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
+Force = Annotated[bool, Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
+Replace = Annotated[bool, Option("--force", help="Replace a file that is there.")]
+Resume = Annotated[bool, Option(help="Go on from what a killed run left.", rich_help_panel=_HOW)]
+Output = Annotated[Path, Option(help="Folder of all runs.", rich_help_panel=_HOW)]
+Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
+Seed = Annotated[int | None, Option(help="The run's seed.", rich_help_panel=_HOW)]
 Plugin = Annotated[
     list[str] | None,
-    typer.Option("--plugin", help="A Python file that registers components (repeatable).", rich_help_panel=_HOW),
+    Option("--plugin", help="A Python file that registers components (repeatable).", rich_help_panel=_HOW),
 ]
 """The option ``--plugin``; the guard around a verb loads the files where the parameter is called ``plugin``."""
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Accept a grid of more than 1,000 cells.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
+Trust = Annotated[bool, Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)]
+Yes = Annotated[bool, Option("--yes", "-y", help="Accept a grid of more than 1,000 cells.")]
+Json = Annotated[bool, Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
 """The option ``--json``."""
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
 """The options ``--quiet`` and ``-q``."""
 Verbose = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
+    int, Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
 ]
 """The options ``--verbose`` and ``-v``, counted; a verb that does not name them has them from its guard."""
-Trained = Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
+Trained = Annotated[str, Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
 TrainedOrSmall = Annotated[
     str,
-    typer.Argument(
-        help="A stage's folder, RECIPE/STAGE under runs/, or an exported model; else a small one of shapes."
-    ),
+    Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model; else a small one of shapes."),
 ]
-Features = Annotated[Path | None, typer.Option(help=_FEATURES)]
-FeaturesFrom = Annotated[Path | None, typer.Option(help="An extract stage whose extractor reads the pictures.")]
-Extractor = Annotated[str | None, typer.Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]
-Root = Annotated[Path | None, typer.Option(help="The data root; default: that of the trained model.")]
-Stage = Annotated[str | None, typer.Option(help="A training stage; default: the first.")]
-MaxPixels = Annotated[int, typer.Option(min=1, max=178, help="Largest picture, in millions of pixels.")]
+Features = Annotated[Path | None, Option(help=_FEATURES)]
+FeaturesFrom = Annotated[Path | None, Option(help="An extract stage whose extractor reads the pictures.")]
+Extractor = Annotated[str | None, Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]
+Root = Annotated[Path | None, Option(help="The data root; default: that of the trained model.")]
+Stage = Annotated[str | None, Option(help="A training stage; default: the first.")]
+MaxPixels = Annotated[int, Option(min=1, max=178, help="Largest picture, in millions of pixels.")]
 
 
 def load_plugins(files: list[str] | None) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 from typer.core import TyperGroup
 
 from vlcli.cli import console, options
@@ -63,11 +64,9 @@ app = typer.Typer(
 @app.command("new")
 @guarded
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
-    only: Annotated[
-        str, typer.Option("--only", help="Some of model,objective,position,reader,task; else all of them.")
-    ] = "",
+    name: Annotated[str, Argument(help="Name of the package: my-paper.")],
+    folder: Annotated[Path | None, Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
+    only: Annotated[str, Option("--only", help="Some of model,objective,position,reader,task; else all of them.")] = "",
     json_: options.Json = False,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
@@ -92,13 +91,13 @@ def new(
 @guarded
 def check(
     what: Annotated[
-        str | None, typer.Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
+        str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the checks that trace or train.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
     against: Annotated[
-        str | None, typer.Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
+        str | None, Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
     ] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
+    tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
     plugin: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:
@@ -124,7 +123,7 @@ def check(
             console.err(str(result))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
     if wrong:
-        raise typer.Exit(4)
+        raise Exit(4)
 
 
 def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
@@ -141,4 +140,4 @@ def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
         console.table(["output", "largest difference"], rows)
         console.err(f"{what} {'differs from' if wrong else 'equals'} {against} within {tolerance:g}"[:200])
     if wrong:
-        raise typer.Exit(4)
+        raise Exit(4)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -93,29 +94,27 @@ _HOW, _OUTPUT = "How", "What is shown"
 def predict(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[MODEL] PICTURE... [TEXT]",
             help="RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines.",
         ),
     ],
-    text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
+    text: Annotated[str | None, Option(help="The text, where it looks like a file.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
+        Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
-    min_score: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
-    draw: Annotated[Path | None, typer.Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="A store; pictures whose ids it holds are read from there.")
-    ] = None,
+    top: Annotated[int, Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
+    min_score: Annotated[float | None, Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
+    draw: Annotated[Path | None, Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
+    features: Annotated[Path | None, Option(help="A store; pictures whose ids it holds are read from there.")] = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
-    boxes: Annotated[Path | None, typer.Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
+    boxes: Annotated[Path | None, Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
+    batch_size: Annotated[int, Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
     device: options.Device = None,
     plugin: options.Plugin = None,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
+    json_: Annotated[bool, Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
 ) -> None:
@@ -201,7 +200,7 @@ def _show(
             console.err(f"{one.as_dict()['key']}: {one.error.what} {one.error.got}".rstrip())
         error = failed(bad, len(answers))
         console.err(f"error: {error}")
-        raise typer.Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines
+        raise Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines
 
 
 def _tables(use: Use, answers: list[Prediction]) -> None:
@@ -234,7 +233,7 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
 def ask(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[MODEL] TEXT PICTURE...",
             help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
         ),
@@ -242,7 +241,7 @@ def ask(
     features: options.Features = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
+    top: Annotated[int, Option(min=1, help="How many answers.")] = 5,
     plugin: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:
@@ -278,21 +277,19 @@ def ask(
 @guarded
 def search(
     model: options.Trained,
-    text: Annotated[str | None, typer.Argument(help="What to look for: a sentence.", show_default=False)] = None,
-    images: Annotated[Path | None, typer.Option("--pictures", help="The folder of pictures to search.")] = None,
-    image: Annotated[Path | None, typer.Option("--picture", help="Look for what is like this picture.")] = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="With --picture: rank the sentences of this file, one a line.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
-    sheet: Annotated[Path | None, typer.Option("--draw", help="Draw what was found into this PNG.")] = None,
-    store: Annotated[Path | None, typer.Option(help="Where the vectors are kept; default: beside the folder.")] = None,
+    text: Annotated[str | None, Argument(help="What to look for: a sentence.", show_default=False)] = None,
+    images: Annotated[Path | None, Option("--pictures", help="The folder of pictures to search.")] = None,
+    image: Annotated[Path | None, Option("--picture", help="Look for what is like this picture.")] = None,
+    texts: Annotated[Path | None, Option(help="With --picture: rank the sentences of this file, one a line.")] = None,
+    top: Annotated[int, Option(min=1, help="How many are shown.")] = 10,
+    sheet: Annotated[Path | None, Option("--draw", help="Draw what was found into this PNG.")] = None,
+    store: Annotated[Path | None, Option(help="Where the vectors are kept; default: beside the folder.")] = None,
     features: options.Features = None,
-    objective: Annotated[str, typer.Option(help="What embeds, where several objectives do.")] = "contrast",
-    backend: Annotated[options.Backend, typer.Option(help="Exact products, or FAISS.")] = options.Backend.exact,
-    memory: Annotated[int, typer.Option(min=1, help="MiB a search may hold.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures embedded at a time.")] = 32,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that read pictures.")] = 2,
+    objective: Annotated[str, Option(help="What embeds, where several objectives do.")] = "contrast",
+    backend: Annotated[options.Backend, Option(help="Exact products, or FAISS.")] = options.Backend.exact,
+    memory: Annotated[int, Option(min=1, help="MiB a search may hold.")] = 256,
+    batch_size: Annotated[int, Option(min=1, help="Pictures embedded at a time.")] = 32,
+    workers: Annotated[int, Option(min=1, help="Threads that read pictures.")] = 2,
     device: options.Device = None,
     json_: options.Json = False,
     quiet: options.Quiet = False,

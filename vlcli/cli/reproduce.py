@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -30,23 +30,17 @@ def _complete(incomplete: str) -> list[str]:
 def reproduce(
     paper: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[PAPER]...", help="Papers, or files of claims; default: all.", autocompletion=_complete
-        ),
+        Argument(metavar="[PAPER]...", help="Papers, or files of claims; default: all.", autocompletion=_complete),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="Begin no further row after this time (0: write the page only).")
+        float | None, Option(help="Begin no further row after this time (0: write the page only).")
     ] = None,
-    claims: Annotated[
-        str | None, typer.Option(metavar="ID,...", help="These claims alone.", show_default=False)
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the claims and their verdicts so far; run nothing.")
-    ] = False,
+    claims: Annotated[str | None, Option(metavar="ID,...", help="These claims alone.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
+    list_: Annotated[bool, Option("--list", help="List the claims and their verdicts so far; run nothing.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--out", "-o", help="The page (Markdown, or HTML: page.html); default: reproduction.md in runs/reproduce."
         ),
     ] = None,
@@ -86,7 +80,7 @@ def reproduce(
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
     _tell(judged, pages, list_, json_)
     if not sound:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _study(papers: list[str], claims: str | None, seeds: int | None, output: Path, page: Path | None) -> Study:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -30,14 +30,12 @@ _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.
 
 @guarded
 def table(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=_RUNS)],
-    form: Annotated[str, typer.Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
-    plot: Annotated[
-        list[Path] | None, typer.Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
-    ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
-    reference: Annotated[str | None, typer.Option(help="Label of the row that the others are compared with.")] = None,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help=_RUNS)],
+    form: Annotated[str, Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
+    out: Annotated[Path | None, Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
+    plot: Annotated[list[Path] | None, Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")] = None,
+    metric: Annotated[list[str] | None, Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
+    reference: Annotated[str | None, Option(help="Label of the row that the others are compared with.")] = None,
     output: options.Output = Path("runs"),
     json_: options.Json = False,
 ) -> None:
@@ -98,18 +96,16 @@ def tell(summary: Summary) -> None:
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN...", help="Run folders, or their names under runs/; or a table, or results of claims."
-        ),
+        Argument(metavar="RUN...", help="Run folders, or their names under runs/; or a table, or results of claims."),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
+        Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
     ] = None,
     no_model: Annotated[
-        bool, typer.Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
+        bool, Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
     ] = False,
-    samples: Annotated[int, typer.Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
+    samples: Annotated[int, Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
     output: options.Output = Path("runs"),
     device: options.Device = None,
     plugin: options.Plugin = None,
@@ -175,7 +171,7 @@ def _write_results(results: Path, page: Path) -> Path:
 
 _Side = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
         autocompletion=options.complete_recipes,
     ),
@@ -187,7 +183,7 @@ _WIDEST = 60
 def diff(
     a: _Side,
     b: _Side,
-    every: Annotated[bool, typer.Option("--all", help="Also metrics that are the same in both.")] = False,
+    every: Annotated[bool, Option("--all", help="Also metrics that are the same in both.")] = False,
     output: options.Output = Path("runs"),
     json_: options.Json = False,
 ) -> None:

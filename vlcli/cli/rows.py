@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import typer
+from typer import Exit
 
 from vlcli.cli import console, render
 from vlcli.cli.guard import RunRequest, as_vlcli, report
@@ -44,7 +44,7 @@ def run_tables(
     if request.json_:
         console.out_json(documents[0] if len(documents) == 1 else {"tables": documents})
     if code := next((code for code in codes if code), 0):
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
@@ -195,7 +195,7 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
             page = render.write_page(finished, finished[0] / f"{STEM}.html", request.device, progress)
         _tell(runs, patterns, documents, folders, page, f"mean and 95 % interval over {seeds} seeds", request.json_)
     if code:
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 def _tell(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
@@ -37,14 +37,14 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
 @requested
 def run(
     words: options.RecipesAndWords = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Run every recipe over so many seeds.")] = None,
-    table: Annotated[bool, typer.Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
-    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Run every recipe over so many seeds.")] = None,
+    table: Annotated[bool, Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
+    rows: Annotated[str | None, Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
     yes: options.Yes = False,
     first: options.First = None,
     until: options.Until = None,
-    run_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+    run_folder: Annotated[Path | None, Option(hidden=True)] = None,
+    worker: Annotated[bool, Option("--worker", hidden=True)] = False,
     *,
     request: RunRequest,
 ) -> None:
@@ -104,7 +104,7 @@ def stage_verb(kind: str, about: str) -> Any:
     def extraction(
         words: options.Words = None,
         recipe: options.Recipe = None,
-        strict: Annotated[bool, typer.Option("--strict", help="A picture that cannot be used is an error.")] = False,
+        strict: Annotated[bool, Option("--strict", help="A picture that cannot be used is an error.")] = False,
         *,
         request: RunRequest,
     ) -> None:
@@ -152,7 +152,7 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
             for line in _next_commands(resolved, outcomes):
                 console.err(f"next: {line}")
     if code:
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 def carry_out(
@@ -181,7 +181,7 @@ def carry_out(
             for line in (line for value in more.values() for line in as_list(value)) if not code else ():
                 console.out(line)
     if code:
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 def _write_table(folder: Path, outcomes: list[StageOutcome], new: bool, progress: Progress) -> None:

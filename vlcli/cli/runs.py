@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -20,8 +21,8 @@ from vlcli.tools.table import main_number
 
 @guarded
 def runs(
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what can go, after asking.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --clean: do not ask.")] = False,
+    clean: Annotated[bool, Option("--clean", help="Remove what can go, after asking.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --clean: do not ask.")] = False,
     output: options.Output = Path("runs"),
     json_: options.Json = False,
 ) -> None:
@@ -99,7 +100,7 @@ _EVERY, _LINE = 0.5, 5.0
 @guarded
 def follow(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
+        str | None, Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
     ] = None,
     output: options.Output = Path("runs"),
 ) -> None:
@@ -119,8 +120,8 @@ def follow(
             state = _in_view(folder, state) if console.shows_bars() else _in_lines(folder, state)
     except Stopped as stop:
         console.err(f"no longer watching; {folder} goes on")
-        raise typer.Exit(stop.code) from None
-    raise typer.Exit(_tell_end(folder, state))
+        raise Exit(stop.code) from None
+    raise Exit(_tell_end(folder, state))
 
 
 def _folder(name: str | None, output: Path) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from vlcli import registry
 from vlcli.cli import options
@@ -30,9 +30,9 @@ def draw(
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
+        Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Put the pictures into this folder.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Put the pictures into this folder.")] = None,
     root: options.Root = None,
     recipe: options.RunRecipe = None,
     *,
@@ -120,9 +120,9 @@ def export(
         list[str] | None, options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
+        str | None, Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; new, or empty.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="The folder; new, or empty.")] = None,
     recipe: options.RunRecipe = None,
     *,
     request: RunRequest,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def validate(
     words: options.RecipeAndWords,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
+        bool, Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
     ] = False,
     output: options.Output = Path("runs"),
     yes: options.Yes = False,
@@ -84,10 +84,10 @@ def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
 
 @guarded
 def push(
-    folder: Annotated[Path, typer.Argument(help="Folder of a model card: hub/ of an export stage, or the stage's.")],
-    name: Annotated[str, typer.Argument(help="Repository on the hub: OWNER/NAME, or NAME for your own.")],
-    public: Annotated[bool, typer.Option("--public", help="Anybody may see it; else you and your team alone.")] = False,
-    message: Annotated[str, typer.Option(help="Message of the commit.")] = "Upload by vlcli",
+    folder: Annotated[Path, Argument(help="Folder of a model card: hub/ of an export stage, or the stage's.")],
+    name: Annotated[str, Argument(help="Repository on the hub: OWNER/NAME, or NAME for your own.")],
+    public: Annotated[bool, Option("--public", help="Anybody may see it; else you and your team alone.")] = False,
+    message: Annotated[str, Option(help="Message of the commit.")] = "Upload by vlcli",
     json_: options.Json = False,
 ) -> None:
     """Upload a model with its card to the Hugging Face hub (or the one that HF_ENDPOINT names).
@@ -102,9 +102,7 @@ def push(
 
 @guarded
 def schema(
-    output: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write it to this file instead of stdout.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, Option("--out", "-o", help="Write it to this file instead of stdout.")] = None,
 ) -> None:
     """Print the JSON Schema of recipes, with which an editor completes keys and marks faults.
 
@@ -124,11 +122,9 @@ def schema(
 
 @guarded
 def trust(
-    places: Annotated[
-        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Folders, or single Python files.")
-    ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="No longer trust these.")] = False,
+    places: Annotated[list[Path] | None, Argument(metavar="FOLDER...", help="Folders, or single Python files.")] = None,
+    show: Annotated[bool, Option("--list", help="Show what is trusted.")] = False,
+    remove: Annotated[bool, Option("--remove", help="No longer trust these.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Let recipes run the plugin files that lie in a folder, or show whose may.
@@ -158,7 +154,7 @@ def trust(
 @guarded
 def checkpoint(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file of yours.")
+        str | None, Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file of yours.")
     ] = None,
     plugin: options.Plugin = None,
     json_: options.Json = False,
