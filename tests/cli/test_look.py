@@ -243,7 +243,7 @@ def test_doctor_finds_a_leftover_egg_info(tmp_path):
     info = tmp_path / "vlcli.egg-info"
     info.mkdir()
     (info / "entry_points.txt").write_text("")
-    assert [f.what for f in doctor.shadows([tmp_path])] == ["metadata"]
+    assert [(f.what, f.state) for f in doctor.shadows([tmp_path])] == [("metadata", "note")]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import shlex
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,9 @@ from vlcli.cli.guard import RunRequest, as_vlcli, guarded, report
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import COUNTED, Resolved
+from vlcli.recipe.table import is_table, load_table
 from vlcli.version import __version__
 
 
@@ -31,15 +33,13 @@ def count(
     verbose: options.Verbose = 0,
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
-    from vlcli.recipe.load import load
-    from vlcli.tools.counting import count as count_recipe
-    from vlcli.tools.counting import first_stage
+    from vlcli.tools import counting
 
     def counted(name: str, stage: str | None) -> dict[str, Any]:
         resolved = load(name, overrides, only=stage, trust=trust)
-        printed = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
-        facts = count_recipe(resolved, stage, answers=answers, output=output, heads=heads)
-        return {"recipe": resolved.name, **({"published": printed} if printed else {}), **facts}
+        published = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
+        facts = counting.count(resolved, stage, answers=answers, output=output, heads=heads)
+        return {"recipe": resolved.name, **({"published": published} if published else {}), **facts}
 
     named, overrides = options.split_words(words)
     if not named:
@@ -53,7 +53,7 @@ def count(
     with console.progress(verbose).task("count", len(names), "recipes") as task:
         for name in names:
             try:  # its first training stage alone: the others are not built
-                chosen = stage or first_stage(load(name, overrides, trust=trust))
+                chosen = stage or counting.first_stage(load(name, overrides, trust=trust))
                 rows.append({**counted(name, chosen), "recipe": name} if chosen else {"recipe": name})
             except Exception as error:
                 failures.append((name, error))
@@ -65,27 +65,20 @@ def count(
         columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates", "published"]
         columns = columns[: None if any("published" in row for row in rows) else -1]
         console.table(columns, [_line(row)[: len(columns)] for row in rows])
-    codes = []
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
-        codes.append(report(fault, verbose=verbose))
-    if codes:
-        raise Exit(codes[0])
+        report(fault, verbose=verbose)
+    if failures:
+        raise Exit(as_vlcli(failures[0][1]).exit_code)
 
 
 def _expanded(name: str, several: bool) -> list[str]:
-    # of several, one that does not load is told of in its turn
-    from vlcli.recipe.table import is_table, load_table
-
-    try:
-        if not is_table(name):
-            return [name]
-        table = load_table(name, [])
-        return [f"{table.reference}:{label}" for label in table.chosen]
-    except VlcliError:
-        if not several:
-            raise
-        return [name]
+    # among several recipes, one that does not load is reported when its turn to be counted comes
+    with suppress(VlcliError) if several else nullcontext():
+        if is_table(name):
+            table = load_table(name)
+            return [f"{table.reference}:{label}" for label in table.chosen]
+    return [name]
 
 
 def _line(row: dict[str, Any]) -> list[str]:
@@ -103,11 +96,12 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
     def rows(counts: dict[str, Any]) -> list[list[str]]:
         return [[part, f"{number:,}"] for part, number in counts.items()]
 
-    parts = {**facts["parts"], "total": facts["total"]}
-    console.table(["part", "parameters"], rows(parts), f"{name}, stage {facts['stage']}")
-    passes = {key: value for key, value in facts["macs"].items() if key != "total"}
+    parts = rows({**facts["parts"], "total": facts["total"]})
+    console.table(["part", "parameters"], parts, f"{name}, stage {facts['stage']}")
+    macs = dict(facts["macs"])
+    total = {"total": macs.pop("total")}  # its row is the last
     console.out("")
-    console.table(["pass", "multiply-accumulates"], rows({**passes, "total": facts["macs"]["total"]}))
+    console.table(["pass", "multiply-accumulates"], rows(macs | total))
     if "published" in facts:
         console.out(f"\npublished: {_printed(facts)}")
     if len(facts.get("stages", {})) > 1:
@@ -137,7 +131,6 @@ def plan(
     json_: options.Json = False,
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
-    from vlcli.recipe.load import load
     from vlcli.tools.training_cost import Wanted, training_cost
 
     name, overrides = options.one_name(words)
@@ -145,30 +138,28 @@ def plan(
     rate = None if disk is None else bytes_of(disk, "--disk")
     wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
     costs = training_cost(resolved, wanted, stage)
-    parts = {key: costs[key] for key in ("memory", "time")}
     if json_:
-        console.out_json({**costs, **{key: [cost._asdict() for cost in part] for key, part in parts.items()}})
+        console.out_json({**costs, **{key: [cost._asdict() for cost in costs[key]] for key in ("memory", "time")}})
         return
-    cells = {
-        key: [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in part]
-        for key, part in parts.items()
-    }
-    title = f"{name}, stage {costs['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}"
-    console.table(["memory of a GPU", "", "from", "how"], cells["memory"], title)
+
+    def show(head: str, part: str, title: str = "") -> None:
+        cells = [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in costs[part]]
+        console.table([head, "", "from", "how"], cells, title)
+
+    show("memory of a GPU", "memory", f"{name}, stage {costs['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}")
     console.out("")
-    console.table(["time and traffic", "", "from", "how"], cells["time"])
+    show("time and traffic", "time")
 
 
 def _shown(value: float, unit: str) -> str:
     if unit in ("B", "B/s"):
         return size(value) + unit[1:]
     if unit == "s":
-        if value >= 5400:
-            return f"{value / 3600:,.1f} h"
-        return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+        short = f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+        return short if value < 5400 else f"{value / 3600:,.1f} h"
     if unit == "FLOP":
         return f"{value / 1e9:,.3g} GFLOP"
-    return f"{value:,.3g} {unit}".strip() if value < 1000 else f"{value:,.0f} {unit}".strip()
+    return f"{value:,{'.3g' if value < 1000 else '.0f'}} {unit}".strip()
 
 
 @guarded
@@ -199,10 +190,8 @@ def rehearse(
     request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
     recipes = [reduced(one, overrides, device, trust) for one in full]
     documents, codes = [], []
-    with ExitStack() as stack:
-        room = stack.enter_context(_room(folder))
-        progress = console.progress(verbose, quiet)
-        runs = stack.enter_context(closing(rehearse(recipes, room, device, progress)))
+    progress = console.progress(verbose, quiet)
+    with _room(folder) as room, closing(rehearse(recipes, room, device, progress)) as runs:
         for one, outcomes in runs:
             costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
@@ -214,23 +203,18 @@ def rehearse(
     if json_:
         console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
     elif not any(codes):
-        console.err(
-            "next: vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
-        )
+        what = "vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
+        console.err(f"next: {what}")
     if any(codes):
         raise Exit(max(codes))
 
 
 def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if not is_table(name):
         if rows is not None:
             raise UsageError("--rows goes with a table.", got=rows, hint=f"leave it out: vlcli rehearse {name}")
         return [load(name, overrides, trust=trust, deep=True)]
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
-    table = load_table(name, overrides, rows=wanted, trust=trust)
+    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=trust)
     return [table.member(label) for label in table.chosen]
 
 
@@ -264,10 +248,8 @@ def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
 
 def full_cells(costs: dict[str, Any] | None) -> list[str]:
     """Returns memory of a GPU, hours and checkpoints of a stage of a full recipe as cells."""
-    if costs is None:
-        return ["-", "-", "-"]
-    if "why" in costs:
-        return [costs["why"], "-", "-"]
+    if costs is None or "why" in costs:
+        return [(costs or {}).get("why", "-"), "-", "-"]
     hours, million = costs["hours"], costs["hours_a_million"]
     time = f"{hours:,.1f}" if hours is not None else "-" if million is None else f"{million:,.1f} a million examples"
     return [size(costs["memory"]), time, size(costs["disk"])]
@@ -294,12 +276,10 @@ def kit(
     vlcli table kit/results.json
     """
     from vlcli.cli.rows import table_folder
-    from vlcli.recipe.table import load_table
     from vlcli.tools import kit as tools
 
     name, overrides = options.one_name(words)
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
-    table = load_table(name, overrides, rows=wanted, trust=trust)
+    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=trust)
     folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds
     results = tools.collected(table, count, table_folder(table, output))
     tools.refuse_other(folder, results.title)
@@ -307,11 +287,10 @@ def kit(
     if not (folder / tools.README).is_file():
         found = tools.costs(table, gpus, bytes_of(memory, "--memory"), console.progress(verbose, quiet))
         costs = [[row["stage"], ", ".join(row["rows"]), *full_cells(row)] for row in found]
-    asked = [*(["--rows", ",".join(table.chosen)] if wanted else []), "--seeds", str(count), *overrides]
+    asked = [*(["--rows", ",".join(table.chosen)] if rows is not None else []), "--seeds", str(count), *overrides]
     asked += [] if any(word.startswith("root=") for word in overrides) else ["root=DATA"]
     facts = {"table": table.reference, "rows": table.chosen, "seeds": count, "vlcli": __version__}
     how = f"{gpus} GPU{'s' * (gpus > 1)} of {memory}"
-    files = tools.write_kit(
-        folder, table, results, facts, words=shlex.join([table.reference, *asked]), costs=costs, how=how
-    )
-    console.out_json({**facts, "files": list(map(str, files))}) if json_ else console.out("\n".join(map(str, files)))
+    command = shlex.join([table.reference, *asked])
+    files = list(map(str, tools.write_kit(folder, table, results, facts, words=command, costs=costs, how=how)))
+    console.answer(json_, {**facts, "files": files}, "\n".join(files))

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
@@ -72,12 +72,6 @@ class Finding:
     remedy: str = ""
 
 
-def _allocator() -> str:
-    if chosen := [f"{name}={os.environ[name]}" for name in allocator.VARIABLES if name in os.environ]:
-        return ", ".join(chosen)
-    return "large CPU models keep what a step frees" if allocator.can_keep_freed_memory() else "as malloc has it"
-
-
 @guarded
 def doctor(
     output: Annotated[Path, Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
@@ -85,13 +79,16 @@ def doctor(
     json_: options.Json = False,
 ) -> None:
     """Look for known traps: torch and torchvision that do not fit, damaged files, broken plugins, missing extras."""
+    listing = ("-m", "vlcli", "ls", "--check", "--json", *(f"--plugin={file}" for file in files or ()))
+    python = f"{sys.version.split()[0]} at {sys.executable}"
     findings = [
-        *_python(),
+        Finding("python", "ok" if sys.version_info >= (3, 11) else "wrong", python, "Python 3.11 or newer is needed"),
+        Finding("vlcli", "ok", f"{__version__} at {Path(__file__).parents[1]}"),
         *_files(),
-        *_pair(),
+        *pair_findings(*_run("-c", PAIR)),
         *_extras(),
-        *_components(files or []),
-        *_shadows(),
+        *component_findings(*_run(*listing)),
+        *shadows([Path(entry or ".") for entry in sys.path]),
         *_limits(),
         _disk(output),
     ]
@@ -106,12 +103,10 @@ def doctor(
         raise Exit(4)
 
 
-def _python() -> list[Finding]:
-
-    state = "ok" if sys.version_info >= (3, 11) else "wrong"
-    detail = f"{sys.version.split()[0]} at {sys.executable}"
-    version = f"{__version__} at {Path(__file__).parents[1]}"
-    return [Finding("python", state, detail, "Python 3.11 or newer is needed"), Finding("vlcli", "ok", version)]
+def _run(*words: str) -> tuple[int, str, str]:
+    # a process of its own: a bad pair of torch and torchvision can bring one down
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def _files() -> list[Finding]:
@@ -125,23 +120,17 @@ def _files() -> list[Finding]:
     return [Finding("files", "wrong", f"damaged or missing: {comma_list(changed, 5)}", remedy)] if changed else []
 
 
-def _pair() -> list[Finding]:
-    # in a process of its own: a bad pair can bring one down
-    ended = subprocess.run([sys.executable, "-c", PAIR], capture_output=True, text=True, check=False)
-    return pair_findings(ended.returncode, ended.stdout, ended.stderr)
-
-
 def pair_findings(code: int, out: str, err: str) -> list[Finding]:
     """Returns what the trial import tells: versions and devices, or the known mismatch with its remedy."""
     if code == 0:
         facts = json.loads(out.strip().splitlines()[-1])
         versions = ", ".join(f"{name} {facts[name]}" for name in ("torch", "torchvision", "timm"))
-        waits = [f"{name}={os.environ[name]}" for name in WAITS if name in os.environ]
+        kept = "large CPU models keep what a step frees" if allocator.can_keep_freed_memory() else "as malloc has it"
         return [
             Finding("torch and torchvision", "ok", versions),
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
-            Finding("waits of threads", "ok", ", ".join(waits) or "as OpenMP has them"),
-            Finding("memory of a step", "ok", _allocator()),
+            Finding("waits of threads", "ok", _environment(WAITS) or "as OpenMP has them"),
+            Finding("memory of a step", "ok", _environment(allocator.VARIABLES) or kept),
         ]
     if any(mark in err for mark in MISMATCH):
         detail = f"torch {_version('torch')} and torchvision {_version('torchvision')} were not built for one another"
@@ -151,6 +140,10 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
         detail = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
         remedy = "reinstall them together: pip install torch torchvision timm"
     return [Finding("torch and torchvision", "wrong", detail, remedy)]
+
+
+def _environment(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
 
 
 def _version(module: str) -> str:
@@ -168,17 +161,11 @@ _distributions = cache(metadata.packages_distributions)  # reads the file list o
 def _extras() -> Iterator[Finding]:
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        detail = f"missing: {', '.join(missing)}" if missing else ", ".join(f"{m} {_version(m)}" for m in modules)
-        detail += " (optional)" if missing else ""
-        yield Finding(f"extra {extra}", "note" if missing else "ok", detail, f"pip install 'vlcli[{extra}]'")
-
-
-def _components(files: list[str]) -> list[Finding]:
-    words = [sys.executable, "-m", "vlcli", "ls", "--check", "--json"]
-    for file in files:
-        words += ["--plugin", file]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    return component_findings(ended.returncode, ended.stdout, ended.stderr)
+        if missing:
+            detail = f"missing: {', '.join(missing)} (optional)"
+            yield Finding(f"extra {extra}", "note", detail, f"pip install 'vlcli[{extra}]'")
+        else:
+            yield Finding(f"extra {extra}", "ok", ", ".join(f"{name} {_version(name)}" for name in modules))
 
 
 def component_findings(code: int, out: str, err: str) -> list[Finding]:
@@ -193,23 +180,21 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
         return [Finding("components", "wrong", what, error.get("next") or "see vlcli ls --check -vv")]
     rows = document["components"]
     findings = []
-    holders: dict[tuple[str, str], list[str]] = {}
-    private: dict[str, list[str]] = {}
+    holders: dict[str, list[str]] = {}
     for row in rows:
         what = f"{row['kind'][:-1]} {row['name']}"
-        holders.setdefault((row["kind"], row["name"]), []).append(row["distribution"])
-        if row.get("private"):
-            private[row["distribution"]] = row["private"]
+        holders.setdefault(what, []).append(row["distribution"])
         if row.get("broken"):
             detail = f"{row['broken']} ({row['place']})" if row.get("place") else row["broken"]
             findings.append(Finding(what, "wrong", detail, f"update, reinstall or remove {row['distribution']}"))
         elif row.get("lacks"):
             missing, _, install = row["lacks"].partition("; ")
             findings.append(Finding(what, "note", missing, install))
-    for (kind, name), packages in holders.items():
+    for what, packages in holders.items():
         if len(packages) > 1:
             detail = f"registered by {' and '.join(packages)}"
-            findings.append(Finding(f"{kind[:-1]} {name}", "note", detail, f"write {packages[0]}:{name}"))
+            findings.append(Finding(what, "note", detail, f"write {packages[0]}:{what.partition(' ')[2]}"))
+    private = {row["distribution"]: row["private"] for row in rows if row.get("private")}
     for name, lines in private.items():
         findings.append(Finding(f"package {name}", "note", "; ".join(lines), f"for the author of {name}: docs/api.md"))
     if not any(finding.state == "wrong" for finding in findings):
@@ -217,24 +202,21 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
     return findings
 
 
-def _shadows() -> list[Finding]:
-    findings = list(shadows([Path(entry or ".") for entry in sys.path]))
-    return findings or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
-
-
-def shadows(folders: list[Path]) -> Iterator[Finding]:
-    """Yields egg-info folders that hide the entry points of a package which is also installed properly."""
+def shadows(folders: list[Path]) -> list[Finding]:
+    """Returns egg-info folders that hide the entry points of a package which is also installed properly."""
     installed = {
         str(d.metadata["Name"]).lower().replace("_", "-")
         for d in metadata.distributions()
         if str(getattr(d, "_path", "")).endswith(".dist-info")
     }
+    findings = []
     for folder in folders:
-        for info in sorted(folder.glob("*.egg-info")) if folder.is_dir() else []:
+        for info in sorted(folder.glob("*.egg-info")):
             name = info.name.removesuffix(".egg-info").split("-")[0].lower().replace("_", "-")
             if name in installed and (info / "entry_points.txt").exists():
                 detail = f"{info} may hide the entry points of the installed {name}"
-                yield Finding("metadata", "note", detail, f"remove it, or reinstall: rm -r {info}")
+                findings.append(Finding("metadata", "note", detail, f"remove it, or reinstall: rm -r {info}"))
+    return findings or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
 
 
 def _limits() -> Iterator[Finding]:

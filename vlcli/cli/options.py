@@ -122,6 +122,11 @@ def one_name(words: list[str] | None, kind: str = "recipe") -> tuple[str, list[s
     return named[0], overrides
 
 
+def comma_separated(text: str | None) -> list[str]:
+    """Returns the parts of an option such as ``--rows``; none where it is not given."""
+    return [] if text is None else [part.strip() for part in text.split(",")]
+
+
 def refuse_existing(path: Path, force: bool) -> None:
     """Refuses to replace a file without ``--force``."""
     if path.exists() and not force:

@@ -33,9 +33,8 @@ class PluginGroup(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in self._added():
             return command
-        settings = {}
         try:
-            function = load("commands", f"{self.name}.{cmd_name}")
+            function, settings = load("commands", f"{self.name}.{cmd_name}"), {}
         except ComponentError as error:
             function, settings = _failing(error), ANYTHING
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -43,7 +42,6 @@ class PluginGroup(TyperGroup):
         return typer.main.get_command(app)
 
     def _added(self) -> list[str]:
-
         prefix = f"{self.name}."
         return [name.removeprefix(prefix) for name in names("commands") if name.startswith(prefix)]
 
@@ -77,9 +75,7 @@ def new(
     from vlcli.plugin_kit.scaffold import write_package
 
     folder = folder or Path(name)
-    files = [
-        str(file) for file in write_package(name, folder, [part.strip() for part in only.split(",") if part.strip()])
-    ]
+    files = [str(file) for file in write_package(name, folder, list(filter(None, options.comma_separated(only))))]
     if json_:
         console.out_json({"folder": str(folder), "files": files})
         return
@@ -114,9 +110,8 @@ def check(
 
     results = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
     wrong = [result for result in results if result.state == FAILED]
-    rows: list[dict[str, Any]] = [vars(result) for result in results]
     if json_:
-        console.out_json({"checks": rows, "failed": len(wrong)})
+        console.out_json({"checks": [vars(result) for result in results], "failed": len(wrong)})
     else:
         console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])
         for result in wrong:
@@ -133,8 +128,8 @@ def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
     largest = max(differences.values())
     wrong = not largest <= tolerance  # so that NaN is wrong
     if json_:
-        row = {"against": against, "outputs": differences, "largest": largest, "tolerance": tolerance, "failed": wrong}
-        console.out_json(row)
+        facts = {"outputs": differences, "largest": largest, "tolerance": tolerance, "failed": wrong}
+        console.out_json({"against": against, **facts})
     else:
         rows = [[name, f"{value:.3g}"] for name, value in differences.items()]
         console.table(["output", "largest difference"], rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer import Exit
 
-from vlcli.cli import console, render
+from vlcli.cli import console, options, render
 from vlcli.cli.guard import RunRequest, as_vlcli, report
 from vlcli.cli.results import tell
 from vlcli.cli.words import main_metrics, spent
@@ -32,7 +32,7 @@ def run_tables(
     """Runs (or plans) tables, or rows of them (``TABLE:7,8``), prints what each measured, and leaves."""
     if request.folder is not None:
         raise UsageError("A table has a folder for each row.", got=str(request.folder), hint="--output DIR")
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    wanted = options.comma_separated(rows)
     codes, documents = [], []
     for name in names:
         words = request.words(overrides)
