@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -57,6 +57,12 @@ def out(text: str) -> None:
             sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
+def out_lines(lines: Iterable[str]) -> None:
+    """Writes lines to stdout."""
+    for line in lines:
+        out(line)
+
+
 def flush() -> None:
     """Flushes stdout, for a reader that waits while this process goes on."""
     if sys.stdout is not None:
@@ -73,6 +79,12 @@ def err(text: str) -> None:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
+
+
+def err_lines(lines: Iterable[str]) -> None:
+    """Writes lines to stderr."""
+    for line in lines:
+        err(line)
 
 
 def out_json(value: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from vlcli.cli import console, options
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
+from vlcli.recipe.load import load
+from vlcli.recipe.overrides import parse
 from vlcli.recipe.stage_record import writing_alone
 
 app = typer.Typer(
@@ -38,13 +40,12 @@ def make(
 
     vlcli data make shapes DATA --images 4000 captions=3
     """
-    from vlcli.recipe.overrides import parse
     from vlcli.stages.make import world_config
 
     spec: dict[str, Any] = {"name": world}
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
-    spec |= {key: value for key, value in (("images", images), ("size", size), ("seed", seed)) if value is not None}
+    spec |= {key: value for key, value in {"images": images, "size": size, "seed": seed}.items() if value is not None}
     config = world_config(spec, "make")
     with writing_alone(folder):
         counts = config.make(folder, console.progress(verbose, quiet), workers)
@@ -71,16 +72,13 @@ def stats(
 
     With --root instead of a recipe: the same as `vlcli data composition ROOT`.
     """
-    from vlcli.recipe.load import load
     from vlcli.tools.dataset_counts import dataset_counts
 
-    names, overrides = options.split_words(words)
-    if root is not None and not names:
+    if root is not None and not options.split_words(words)[0]:
         registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
     name, overrides = options.one_name(words)
     rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
-    errors = [row["error"] for row in rows if "error" in row]
     if json_:
         document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
         console.out_json({"recipe": name, "data": document, **({"notes": unknown} if unknown else {})})
@@ -88,14 +86,13 @@ def stats(
         columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
         console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
         notes = (f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ()))
-        for line in dict.fromkeys([*notes, *unknown]):
-            console.out(line)
+        console.out_lines(dict.fromkeys([*notes, *unknown]))
         for row in rows:
             if "composition" in row:
                 titles = registry.load("datasets", row["data set"]).composition_titles
                 console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
-    codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
-    if codes:
+    errors = dict.fromkeys(row["error"] for row in rows if "error" in row)
+    if codes := [report(error, verbose=verbose) for error in errors]:
         raise Exit(codes[0])
 
 
@@ -146,7 +143,7 @@ def concepts(
     from vlcli.data.readers.captions import read_captions
 
     texts = [caption for path in captions for caption in read_captions(path, split.split(","))]
-    chosen = GROUPS if pos == "all" else tuple(part.strip() for part in pos.split(","))
+    chosen = GROUPS if pos == "all" else tuple(options.comma_separated(pos))
     words = build_vocabulary(texts, size, pos=chosen, function_words=function_words, min_count=min_count)
     path = write_vocabulary(out, words)
     groups = Counter(word.pos for word in words)
@@ -182,8 +179,7 @@ def unpack(
         return
     console.table(["table", "rows"], [[f"{name}.jsonl", f"{count:,}"] for name, count in unpacked.tables.items()])
     console.out(f"{unpacked.pictures:,} pictures in {into / 'images'}")
-    for where, why in list(unpacked.bad.items())[:5]:
-        console.err(f"left out {where}: {why}")
+    console.err_lines(f"left out {where}: {why}" for where, why in list(unpacked.bad.items())[:5])
     if len(unpacked.bad) > 5:
         console.err(f"left out {len(unpacked.bad) - 5:,} more rows")
     console.out(f"next: vlcli init {into} -o first.yaml")
@@ -196,7 +192,6 @@ def where(words: options.RecipesAndWords = None, trust: options.Trust = False, j
 
     Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
     """
-    from vlcli.recipe.load import load
     from vlcli.tools.published import NOT_VERIFIED, SOURCES, wanted_by
 
     if not words:
@@ -212,24 +207,21 @@ def where(words: options.RecipesAndWords = None, trust: options.Trust = False, j
     if json_:
         console.out_json({"recipe": name, "wanted": [one.as_dict() for one in wanted]})
         return
-    console.table(
-        ["what", "name", "state", "stages"], [[one.what, one.name, one.state, ", ".join(one.stages)] for one in wanted]
-    )
+    cells = [[one.what, one.name, one.state, ", ".join(one.stages)] for one in wanted]
+    console.table(["what", "name", "state", "stages"], cells)
     for one in wanted:
         if one.missing:
             console.out(f"\n{one.name} ({', '.join(one.stages)}) is missing:")
-            for line in _how_to_get(one.missing, one.source):
-                console.out(f"  {line}")
+            console.out_lines(f"  {line}" for line in [*one.missing[:6], *_how_to_get(one.source)])
 
 
-def _how_to_get(missing: list[Any], source: Any) -> list[str]:
+def _how_to_get(source: Any) -> list[str]:
     from vlcli.tools.published import NOT_VERIFIED
 
-    lines = [str(path) for path in missing[:6]]
     if source is None:
-        return [*lines, "these are files of your own: check the recipe's `root`, e.g. root=FOLDER"]
+        return ["these are files of your own: check the recipe's `root`, e.g. root=FOLDER"]
     facts = {"source": source.url, "licence": source.licence, "size": source.size, "layout under root": source.layout}
-    lines += [f"{label}: {text}" for label, text in facts.items() if text]
+    lines = [f"{label}: {text}" for label, text in facts.items() if text]
     by_hand = "to get it: follow the page (a form, or pictures by address)"
     lines += ["to get it, in the data root:" if source.commands else by_hand]
     lines += [f"  {line}" for line in source.commands]

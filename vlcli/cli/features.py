@@ -8,7 +8,6 @@ from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
-from vlcli.errors import DataError
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -168,26 +167,19 @@ def export(
     verbose: options.Verbose = 0,
 ) -> None:
     """Write a store in a format that others read."""
+    from vlcli.data.files import read_text
     from vlcli.features import FeatureStore
     from vlcli.features.importing import export_features
 
     options.refuse_existing(out, force)
-    names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]
+    names = None if images is None else [line.strip() for line in read_text(images).splitlines() if line.strip()]
     progress = console.progress(verbose, quiet)
     report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)
     if json_:
         console.out_json({"path": str(out), "images": report.images, "notes": report.notes})
         return
     console.out(f"{out}: {report.images} images")
-    for note in report.notes:
-        console.err(note)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise DataError("The file cannot be read.", where=str(path), got=str(error)) from None
+    console.err_lines(report.notes)
 
 
 @app.command("draw")
@@ -210,16 +202,8 @@ def draw(
     from vlcli.drawings.stored_boxes import draw_stored, read_names
     from vlcli.features import FeatureStore
 
-    files = draw_stored(
-        FeatureStore(path, set),
-        pictures,
-        out,
-        limit=limit,
-        least=least,
-        classes=read_names(classes) if classes else (),
-        attributes=read_names(attributes) if attributes else (),
-        force=force,
-        progress=console.progress(verbose, quiet),
-    )
+    how: dict[str, Any] = {"limit": limit, "least": least, "force": force}
+    how |= {key: read_names(file) for key, file in {"classes": classes, "attributes": attributes}.items() if file}
+    files = draw_stored(FeatureStore(path, set), pictures, out, **how, progress=console.progress(verbose, quiet))
     names = [str(file) for file in files]
     console.answer(json_, {"pictures": names}, "\n".join(names))

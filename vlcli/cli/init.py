@@ -40,9 +40,9 @@ def init(
         raise UsageError("The recipe is there already.", where=str(output), hint=hint)
     if task is not None and task not in GOALS:
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
-    named = {"image": image, "text": text, "answers": answer, "label": label}
-    columns = {role: column for role, column in named.items() if column is not None}
-    scanned = look(folder, columns, fallback=task is not None)
+    columns = {"image": image, "text": text, "answers": answer, "label": label}
+    named = {role: column for role, column in columns.items() if column is not None}
+    scanned = look(folder, named, fallback=task is not None)
     plan = plan_for(scanned, task)
     recipe = from_mapping("init", parse(recipe_text(plan, str(folder), output.name)).value).recipe
     times = times_of(plan, recipe)
@@ -57,9 +57,7 @@ def init(
         console.out_json({"recipe": str(output), **facts})
         return
     _tell(facts)
-    console.out(f"wrote {output}; next:")
-    console.out(f"  vlcli validate {output} --deep")
-    console.out(f"  vlcli run {output}")
+    console.out(f"wrote {output}; next:\n  vlcli validate {output} --deep\n  vlcli run {output}")
 
 
 def _facts(scanned: Any, plan: Any, times: Any) -> dict[str, Any]:
@@ -108,35 +106,30 @@ _FEATURES = {
 def _tell(facts: dict[str, Any]) -> None:
     from vlcli.data.recognition.recognised import KINDS
 
-    pictures = facts["pictures"]
+    pictures, aside = facts["pictures"], facts["left_aside"]
     console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
-    for path, why in list(pictures["unreadable"].items())[:3]:
-        console.out(f"  cannot be read: {path} ({why})")
+    unreadable = list(pictures["unreadable"].items())[:3]
+    console.out_lines(f"  cannot be read: {path} ({why})" for path, why in unreadable)
     for one in facts["data"]:
         console.out(f"{one['file']}: {KINDS[one['kind']]}")
         columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))
         console.out(f"  reader {one['reader']['name']}" + (f" with {columns}" if columns else ""))
     console.out("as understood:")
     for row in facts["rows"][:_ROWS]:
-        said = " | ".join(part for part in (row["text"], row["target"]) if part)
+        said = " | ".join(filter(None, (row["text"], row["target"])))
         console.out(f"  {', '.join(row['pictures'])}: {said}")
-    for line in facts["left_aside"][:_MOST]:
-        console.out(f"left aside: {line}")
-    if (more := len(facts["left_aside"]) - _MOST) > 0:
-        console.out(f"left aside: {more} more (--json lists them)")
-    for name in facts["boxes"]:
-        console.out(f"boxes: {name}")
+    more = [f"{len(aside) - _MOST} more (--json lists them)"] if len(aside) > _MOST else []
+    console.out_lines(f"left aside: {line}" for line in [*aside[:_MOST], *more])
+    console.out_lines(f"boxes: {name}" for name in facts["boxes"])
     if weights := facts["weights"]:
         used = "" if facts["features"] == "weights" else ", not used"
         console.out(f"weights: {weights['file']} ({weights['arch']}){used}")
-    console.out("")
-    console.out("What can be learnt (--task chooses):")
-    for goal, text in facts["can_learn"].items():
-        console.out(f"  {goal:<21}{text}" + ("  <- chosen" if goal == facts["chosen"] else ""))
+    chosen = {facts["chosen"]: "  <- chosen"}
+    console.out("\nWhat can be learnt (--task chooses):")
+    console.out_lines(f"  {goal:<21}{text}{chosen.get(goal, '')}" for goal, text in facts["can_learn"].items())
     console.out("")
     rows = [[name, f"{part['examples']:,}", f"{part['pictures']:,}"] for name, part in facts["parts"].items()]
     console.table(["part", "examples", "pictures"], rows)
     console.out(f"features: {_FEATURES[facts['features']]}")
-    for note in facts["notes"]:
-        console.out(f"note: {note}")
+    console.out_lines(f"note: {note}" for note in facts["notes"])
     console.out(f"time expected on this machine ({facts['machine']}): {facts['expected']}")

@@ -17,7 +17,9 @@ from vlcli.cli.listing import published_of
 from vlcli.cli.words import number
 from vlcli.errors import UsageError
 from vlcli.files import write_text
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import is_recipe
+from vlcli.recipe.table import is_table, load_table
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
@@ -54,17 +56,18 @@ def table(
     from vlcli.tools.run_tables import collect, model_index
 
     form = "json" if json_ else form
-    known = ["text", "json", *FORMATS, "model-index"]
+    forms: dict[str, Callable[[Summary], str]] = {"text": aligned, **FORMATS}
+    known = [*forms, "json", "model-index"]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
     results = collect(runs, output, reference)
     summary = summarise(results, metric or ())
-    forms: dict[str, Callable[[Summary], str]] = {**FORMATS, "model-index": partial(model_index, results)}
+    forms["model-index"] = partial(model_index, results)
     if out is not None:
         if form == "json":
             write_results(results, out, statistics=summary.as_dict())
         else:
-            write_text(out, aligned(summary) if form == "text" else forms[form](summary))
+            write_text(out, forms[form](summary))
         console.out(str(out))
     elif form == "json":
         console.out_json({**results.as_dict(), "statistics": summary.as_dict()})
@@ -72,24 +75,21 @@ def table(
         tell(summary)
     else:
         console.out(forms[form](summary).rstrip("\n"))
-    for path in plot or []:
-        console.err(f"plot: {write_plot(summary, path)}")
+    console.err_lines(f"plot: {write_plot(summary, path)}" for path in plot or [])
 
 
 def tell(summary: Summary) -> None:
     """Writes a table to stdout: the result in words first, notes below."""
     from vlcli.tables.text import blocks
 
-    for line in [*summary.conclusions, *[""][: len(summary.conclusions)]]:
-        console.out(line)
+    if summary.conclusions:
+        console.out_lines([*summary.conclusions, ""])
     for index, block in enumerate(blocks(summary)):
         if index:
             console.out("")
         console.table(block.columns, [cells for _, cells in block.rows], block.title)
-        for note in block.notes:
-            console.out(note)
-    for note in summary.notes:
-        console.out(f"{note[0].upper()}{note[1:]}.")
+        console.out_lines(block.notes)
+    console.out_lines(f"{note[0].upper()}{note[1:]}." for note in summary.notes)
 
 
 @guarded
@@ -177,6 +177,7 @@ _Side = Annotated[
     ),
 ]
 _WIDEST = 60
+_SIDES, _PARTS = ("first", "second"), ("settings", "versions", "data")
 
 
 @guarded
@@ -206,8 +207,7 @@ def diff(
         comparison = Comparison([a, b], compare_settings(values))
     else:
         comparison = compare_runs([runs[a], runs[b]])
-    for fault in comparison.faults:
-        console.err(f"warning: {fault}")
+    console.err_lines(f"warning: {fault}" for fault in comparison.faults)
     if json_:
         console.out_json(_document(comparison))
     else:
@@ -215,9 +215,6 @@ def diff(
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if not is_table(name):
         value: dict[str, Any] = load(name, plugins=False).document.value
         return {**value, "published": _told(published_of(name))}
@@ -239,21 +236,18 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         stage: [{**asdict(row), "difference": row.difference} for row in sides[0]]
         for stage, sides in comparison.metrics.items()
     }
-    labels = dict(zip(("first", "second"), comparison.labels, strict=True))
-    parts = {
-        name: [{"key": row.key, "first": row.values[0], "second": row.values[1]} for row in getattr(comparison, name)]
-        for name in ("settings", "versions", "data")
-    }
-    return {**labels, **parts, "metrics": metrics, "faults": comparison.faults}
+    document: dict[str, Any] = dict(zip(_SIDES, comparison.labels, strict=True))
+    for name in _PARTS:
+        rows = getattr(comparison, name)
+        document[name] = [{"key": row.key, **dict(zip(_SIDES, row.values, strict=True))} for row in rows]
+    return {**document, "metrics": metrics, "faults": comparison.faults}
 
 
 def _tell(comparison: Comparison, every: bool) -> None:
-    parts = {name: getattr(comparison, name) for name in ("settings", "versions", "data")}
+    parts = {name: part for name in _PARTS if (part := getattr(comparison, name))}
     for title, part in parts.items():
-        if part:
-            rows = [[row.key, *map(_cell, row.values)] for row in part]
-            console.table([title, *comparison.labels], rows)
-            console.out("")
+        console.table([title, *comparison.labels], [[row.key, *map(_cell, row.values)] for row in part])
+        console.out("")
     rows = [
         [f"{stage}: {row.name}", *_numbers(row)]
         for stage, sides in comparison.metrics.items()
@@ -262,7 +256,7 @@ def _tell(comparison: Comparison, every: bool) -> None:
     ]
     if rows:
         console.table(["metrics", *comparison.labels, "difference", "95 % interval", "examples"], rows)
-    elif not any(parts.values()):
+    elif not parts:
         console.out("no difference")
     elif comparison.metrics:
         console.out("metrics: all the same")

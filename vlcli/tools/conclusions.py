@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlcli.metrics.baseline import CHANCE, beside
+from vlcli.plain import as_list
 from vlcli.tables.results import RowResults
 from vlcli.tables.statistics import Contrast, contrast
 from vlcli.tools.differences import differing, flat
 from vlcli.tools.run_folder import RunFacts, StageFacts
-from vlcli.tools.run_rows import layout_of, main_metric, run_results, settings_of
+from vlcli.tools.run_rows import by_settings, layout_of, main_metric, run_results
 
 MOST_MODELS = 3
 """Models that get sentences."""
@@ -40,19 +41,23 @@ class _Scored:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        return _config(self.stage)
+        return self.stage.config
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        return {} if self.trained is None else self.trained.config
 
     @property
     def only(self) -> str:
         """The modality that a control sees; empty where it is no control."""
-        tasks = [self.config.get("task"), _config(self.trained).get("task")]
+        tasks = [self.config.get("task"), self.training.get("task")]
         sides = [task.get("only") for task in tasks if isinstance(task, Mapping)]
         return next((str(side) for side in sides if side not in (None, "both")), "")
 
     @property
     def task(self) -> str:
         """The name of the task that the model was trained on."""
-        task = _config(self.trained).get("task") or self.config.get("task")
+        task = self.training.get("task") or self.config.get("task")
         return str(task.get("name") if isinstance(task, Mapping) else task)
 
     def value(self, metric: str) -> float | None:
@@ -63,17 +68,15 @@ class _Scored:
 
 def conclusions(runs: Sequence[RunFacts]) -> list[str]:
     """Return sentences about the models of some runs; runs that differ in their seed alone are taken together."""
-    groups: dict[str, list[RunFacts]] = {}
-    for run in runs:
-        groups.setdefault(settings_of(run), []).append(run)
     lines = []
-    for members in groups.values():
+    groups = by_settings(runs)
+    for members in groups:
         scored = _scored(members)
         models = [one for one in scored if one.trained is not None and not one.only]
         for model in models[:MOST_MODELS]:
             metric = main_metric(layout_of(members[0]), model.stage.metrics)
-            same = [all(one.config.get(key) == model.config.get(key) for key in ("data", "split")) for one in scored]
-            others = [one for one, alike in zip(scored, same, strict=True) if alike and one is not model]
+            alike = [one for one in scored if all(one.config.get(k) == model.config.get(k) for k in ("data", "split"))]
+            others = [one for one in alike if one is not model]
             if metric is not None and model.value(metric) is not None:
                 start = f"{members[0].label}: " if len(groups) > 1 else ""
                 start += f"{model.label}: " if len(models) > 1 else ""
@@ -90,8 +93,7 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
     for name in sorted(names, key=lambda name: list(labels).index(name) if name in labels else len(labels)):
         stage, label = first.stages[name], labels.get(name, name)
         results = [run_results(run, run.stages[name]) for run in runs if name in run.stages]
-        source = _config(stage).get("from") or []
-        sources = [source] if isinstance(source, str) else source
+        sources = as_list(stage.config.get("from"))
         trained = next((first.stages[one] for one in sources if one in first.stages), None)
         scored.append(_Scored(label, stage, trained, RowResults(label, results)))
     return scored
@@ -130,13 +132,14 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     best = max(values, key=lambda label: values[label])
     row = next((one.row for one in baselines if one.label == best), None)
     sure = None if row is None else contrast(model.row, row, metric)
-    text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
     gap = score - values[best]
-    text += f" ({_difference(metric, sure, 0.0 if abs(gap) <= SAME else gap)})"
-    bounds = () if sure is None or sure.low is None or sure.high is None else (sure.low, sure.high)
-    doubt = " The interval of the difference contains 0." if bounds and bounds[0] <= 0 <= bounds[1] else ""
-    if score <= values[best] + SAME:
-        how = "has no more than" if score >= values[best] - SAME else "is below"
+    gap = 0.0 if abs(gap) <= SAME else gap
+    text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
+    text += f" ({_difference(metric, sure, gap)})"
+    bounded = sure is not None and sure.low is not None and sure.high is not None
+    doubt = " The interval of the difference contains 0." if bounded and sure.low <= 0 <= sure.high else ""
+    if gap <= 0:
+        how = "is below" if gap else "has no more than"
         return f"The trained model {how} a baseline: {best} has {text}.{doubt}", best
     if len(values) == 1 and row is None:
         return "", ""  # the most frequent answer is named beside what pictures add
@@ -175,7 +178,7 @@ def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_S
 
 def _unlike(model: _Scored, control: _Scored) -> list[str]:
     """Return settings of training in which a control differs from its model."""
-    configs = [_config(one.trained) for one in (model, control)]
+    configs = [one.training for one in (model, control)]
     tasks = [flat(config.get("task") or {}) for config in configs]
     rows = differing([flat({k: v for k, v in config.items() if k not in UNSHARED}) for config in configs])
     rows += differing([{k: v for k, v in task.items() if k != "only"} for task in tasks])
@@ -202,10 +205,6 @@ def _next(model: _Scored, metric: str, control: _Scored | None, *, below: str) -
     if pair is not None and pair.low is not None and pair.low <= 0:
         return "other features, of more regions or of a stronger backbone: pictures as they are read add nothing"
     return ""
-
-
-def _config(stage: StageFacts | None) -> Mapping[str, Any]:
-    return stage.record.config if stage is not None and stage.record is not None else {}
 
 
 def _who(name: str) -> str:

@@ -94,23 +94,18 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
     if not model:
         raise UsageError("The stage names no model.", where=f"stages.{name}.model")
     entries = [dict(one) for one in resolved.objectives] if heads else []
-    usual = task.usual_answers if task is not None else 0
-    usual = usual or max((load("objectives", entry["name"]).usual_answers for entry in entries), default=0)
     artifact = next((step.artifact for step in steps if step.name == name), None)
     if artifact is not None and find_bundle(artifact) is not None:
-        data_spec, rows = read_bundle(artifact).data_spec, answers
+        data_spec = read_bundle(artifact).data_spec
     else:
-        data_spec, rows, vocabulary = (
-            DataSpec(text_length=resolved.text.length),
-            answers or usual,
-            resolved.text.vocabulary,
-        )
-        if isinstance(vocabulary, TrainVocabulary):
-            data_spec = replace(data_spec, vocab_size=vocabulary.size)
-        elif size := VOCABULARIES.get(vocabulary.rsplit("/", 1)[-1]):
-            data_spec = replace(data_spec, vocab_size=size)
-    if rows:
-        data_spec = replace(data_spec, answers=tuple(f"answer {i}" for i in range(rows)))
+        data_spec, vocabulary = DataSpec(text_length=resolved.text.length), resolved.text.vocabulary
+        known = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else VOCABULARIES.get(Path(vocabulary).name)
+        data_spec = replace(data_spec, vocab_size=known or data_spec.vocab_size)
+        usual = [0 if task is None else task.usual_answers]
+        usual += [load("objectives", entry["name"]).usual_answers for entry in entries]
+        answers = answers or usual[0] or max(usual)
+    if answers:
+        data_spec = replace(data_spec, answers=tuple(f"answer {i}" for i in range(answers)))
     module = without_memory(lambda: build_training_module(model, entries, data_spec))
     return Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
 

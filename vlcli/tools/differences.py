@@ -66,62 +66,61 @@ def _items(value: Any) -> list[tuple[str, Any]]:
 
 def differing(sides: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """Return keys whose values are not the same on all sides, in order of first appearance."""
+    absent = object()
     rows = []
     for key in dict.fromkeys(key for side in sides for key in side):
-        values = tuple(side.get(key) for side in sides)
-        if any(value != values[0] for value in values[1:]) or len({key in side for side in sides}) > 1:
-            rows.append(Difference(key, values))
+        values = [side.get(key, absent) for side in sides]
+        if any(value != values[0] for value in values[1:]):
+            rows.append(Difference(key, tuple(None if value is absent else value for value in values)))
     return rows
 
 
 def compare_settings(recipes: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """Return settings of recipes that differ; a stage that a recipe lacks is one row, with the stage's kind."""
     kept = [{key: value for key, value in recipe.items() if key not in WORDS} for recipe in recipes]
-    stages = [section for recipe in kept if isinstance(section := recipe.get("stages"), Mapping)]
-    if len(stages) < len(kept):
+    sections = [section for recipe in kept if isinstance(section := recipe.get("stages"), Mapping)]
+    if len(sections) < len(kept):
         return differing([flat(recipe) for recipe in kept])
-    common = [name for name in stages[0] if all(name in section for section in stages)]
+    common = [name for name in sections[0] if all(name in section for section in sections)]
     rows = differing([flat({**recipe, "stages": {name: recipe["stages"][name] for name in common}}) for recipe in kept])
-    kinds = []
-    for section in stages:
-        others = {name: stage for name, stage in section.items() if name not in common}
-        named = {n: stage.get("kind", "") if isinstance(stage, Mapping) else "" for n, stage in others.items()}
-        kinds.append({f"stages.{n}": f"({kind} stage)" if kind else "(stage)" for n, kind in named.items()})
-    return rows + differing(kinds)
+    others = [{name: stage for name, stage in section.items() if name not in common} for section in sections]
+    return rows + differing([{f"stages.{n}": _kind(stage) for n, stage in stages.items()} for stages in others])
+
+
+def _kind(stage: Any) -> str:
+    kind = stage.get("kind") if isinstance(stage, Mapping) else ""
+    return f"({kind} stage)" if kind else "(stage)"
 
 
 def compare_runs(runs: Sequence[RunFacts]) -> Comparison:
     """Compare runs; metrics are those of stages of one name, or of the runs' only stages."""
-    comparison, recipes = Comparison([run.label for run in runs]), [run.recipe for run in runs]
+    recipes = [run.recipe for run in runs]
     matched: dict[str, list[StageFacts | None]] = {}
     if all(len(run.stages) == 1 for run in runs):
         only = [next(iter(run.stages.values())) for run in runs]
-        configs = [stage.record.config if stage.record is not None else {} for stage in only]
-        recipes = [{"stage": {k: v for k, v in config.items() if v not in (None, [], {}, "")}} for config in configs]
+        recipes = [{"stage": {k: v for k, v in one.config.items() if v not in (None, [], {}, "")}} for one in only]
         matched[" / ".join(dict.fromkeys(stage.name for stage in only))] = list(only)
     else:
         for name in dict.fromkeys(name for run in runs for name in run.stages):
             stages = [run.stages.get(name) for run in runs]
             if sum(bool(stage and stage.metrics) for stage in stages) > 1:
                 matched[name] = stages
-    if all(recipes):
-        comparison.settings = compare_settings(recipes)
-    comparison.versions = differing([run.versions for run in runs])
-    comparison.data = differing([data_of(run) for run in runs])
-    for label, stages in matched.items():
-        pairs = [_paired(stages[0], other) for other in stages[1:]]
-        if any(pairs):
-            comparison.metrics[label] = pairs
-    comparison.faults = list(dict.fromkeys(fault for run in runs for fault in run.every_fault()))
-    return comparison
+    pairs = {label: [_paired(stages[0], other) for other in stages[1:]] for label, stages in matched.items()}
+    return Comparison(
+        [run.label for run in runs],
+        compare_settings(recipes) if all(recipes) else [],
+        differing([run.versions for run in runs]),
+        differing([_data_of(run) for run in runs]),
+        {label: rows for label, rows in pairs.items() if any(rows)},
+        list(dict.fromkeys(fault for run in runs for fault in run.every_fault())),
+    )
 
 
-def data_of(run: RunFacts) -> dict[str, str]:
+def _data_of(run: RunFacts) -> dict[str, str]:
     """Return the first digits of the digest of each data file, and of the key of data that a stage makes."""
     digests: dict[str, str] = {}
     for stage in run.stages.values():
-        record = stage.record
-        if record is None:
+        if (record := stage.record) is None:
             continue
         if record.kind in ("make", "extract") and record.status == "done":
             digests[f"{stage.name} (made by this stage)"] = record.fingerprint[:12]
@@ -133,7 +132,7 @@ def data_of(run: RunFacts) -> dict[str, str]:
 
 
 def _paired(first: StageFacts | None, other: StageFacts | None) -> list[Paired]:
-    one, two = (stage.metrics if stage is not None else {} for stage in (first, other))
-    rows = [stage.predictions if stage is not None else [] for stage in (first, other)]
+    metrics = ({} if stage is None else stage.metrics for stage in (first, other))
+    rows = ([] if stage is None else stage.predictions for stage in (first, other))
     clusters = next((stage.clusters for stage in (other, first) if stage is not None and stage.clusters), None)
-    return paired(one, two, rows[0], rows[1], clusters)
+    return paired(*metrics, *rows, clusters)

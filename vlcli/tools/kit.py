@@ -133,8 +133,8 @@ def needed(table: RowTable) -> list[Wanted]:
     for label in table.chosen:
         for one in wanted_by(table.member(label)):
             if one.state != MADE:
-                known = wanted.setdefault((one.what, one.name), one)
-                known.files = list(dict.fromkeys([*known.files, *one.files]))
+                key = one.what, one.name
+                wanted[key] = wanted[key].joined(one) if key in wanted else one
     return list(wanted.values())
 
 

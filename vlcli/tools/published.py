@@ -5,7 +5,7 @@ up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are pr
 bytes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,9 +43,17 @@ class Published(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
-def _unpacked(url: str, folder: str = ".") -> tuple[str, str]:
-    file = url.rsplit("/", 1)[-1]
-    return f"curl -LO {url}", f"unzip -q {file} -d {folder}"
+def _unpacked(*urls: str, into: str = ".") -> tuple[str, ...]:
+    commands: list[str] = []
+    for url in urls:
+        file = url.rsplit("/", 1)[-1]
+        commands += [f"curl -LO {url}", f"unzip -q {file} -d {into}" if file.endswith(".zip") else f"tar xzf {file}"]
+    return tuple(commands)
+
+
+def _cloned(repository: str, data: str, into: str) -> tuple[str, str]:
+    name = repository.rpartition("/")[2]
+    return f"git clone --depth 1 https://github.com/{repository}", f"cp -r {name}/{data} {into}"
 
 
 _COCO_CAPTIONS = Published(
@@ -54,26 +62,21 @@ _COCO_CAPTIONS = Published(
     _PICTURES,
     "13 GB train2014, 6 GB val2014, 241 MB annotations",
     "annotations/captions_train2014.json, images/train2014/, images/val2014/",
-    (
-        *_unpacked(f"{_COCO}/zips/train2014.zip", "images"),
-        *_unpacked(f"{_COCO}/zips/val2014.zip", "images"),
-        *_unpacked(f"{_COCO}/annotations/annotations_trainval2014.zip"),
-    ),
+    _unpacked(f"{_COCO}/zips/train2014.zip", f"{_COCO}/zips/val2014.zip", into="images")
+    + _unpacked(f"{_COCO}/annotations/annotations_trainval2014.zip"),
 )
 _VQA = "https://s3.amazonaws.com/cvmlp/vqa/mscoco/vqa"
+_VQA_PARTS = ("Questions_Train", "Questions_Val", "Annotations_Train", "Annotations_Val")
 _GENOME = "https://homes.cs.washington.edu/~ranjay/visualgenome"
 _REFER = "https://bvisionweb1.cs.unc.edu/licheng/referit/data"
+_VG_FILES = ("region_descriptions", "question_answers", "image_data")
 _VG = Published(
     "Visual Genome",
     f"{_GENOME}/api.html",
     "CC BY 4.0",
     "15.2 GB pictures, 127 MB region descriptions, 25 MB questions",
     "vg/region_descriptions.json, vg/question_answers.json, vg/image_data.json, images/",
-    tuple(
-        line
-        for name in ("region_descriptions", "question_answers", "image_data")
-        for line in _unpacked(f"{_GENOME}/data/dataset/{name}.json.zip", "vg")
-    ),
+    _unpacked(*(f"{_GENOME}/data/dataset/{name}.json.zip" for name in _VG_FILES), into="vg"),
 )
 SOURCES: dict[str, Published] = {
     "coco-captions": _COCO_CAPTIONS,
@@ -84,7 +87,7 @@ SOURCES: dict[str, Published] = {
         f"{NOT_VERIFIED} (the splits); pictures as in COCO, Flickr8k and Flickr30k",
         f"{NOT_VERIFIED} (annotations); pictures as in COCO and Flickr30k",
         "karpathy/dataset_coco.json, karpathy/dataset_flickr30k.json, images/",
-        (*_unpacked("https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip", "karpathy"),),
+        _unpacked("https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip", into="karpathy"),
     ),
     "vqa": Published(
         "VQA v2",
@@ -92,12 +95,7 @@ SOURCES: dict[str, Published] = {
         "annotations CC BY 4.0; pictures as in COCO",
         "43 MB questions and annotations of train and val, and COCO's pictures",
         "vqa/v2_OpenEnded_mscoco_train2014_questions.json, vqa/v2_mscoco_train2014_annotations.json, images/",
-        tuple(
-            line
-            for kind in ("Questions", "Annotations")
-            for part in ("Train", "Val")
-            for line in _unpacked(f"{_VQA}/v2_{kind}_{part}_mscoco.zip", "vqa")
-        ),
+        _unpacked(*(f"{_VQA}/v2_{part}_mscoco.zip" for part in _VQA_PARTS), into="vqa"),
     ),
     "daquar": Published(
         "DAQUAR",
@@ -114,10 +112,8 @@ SOURCES: dict[str, Published] = {
         NOT_VERIFIED,
         "1.4 GB questions, 20.3 GB pictures",
         "gqa/train_balanced_questions.json, gqa/val_balanced_questions.json, images/",
-        (
-            *_unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/questions1.2.zip", "gqa"),
-            *_unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/images.zip"),
-        ),
+        _unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/questions1.2.zip", into="gqa")
+        + _unpacked("https://downloads.cs.stanford.edu/nlp/data/gqa/images.zip"),
     ),
     "vg-regions": _VG,
     "vg-qa": _VG,
@@ -127,7 +123,7 @@ SOURCES: dict[str, Published] = {
         "annotations CC BY 4.0; pictures are not licensed: by address, or for research after a form on the page",
         f"the repository has about 300 MB; pictures {NOT_VERIFIED}",
         "nlvr2/train.json, nlvr2/dev.json, nlvr2/test1.json, nlvr2/images/",
-        ("git clone --depth 1 https://github.com/lil-lab/nlvr", "cp -r nlvr/nlvr2/data nlvr2"),
+        _cloned("lil-lab/nlvr", "nlvr2/data", "nlvr2"),
     ),
     "snli-ve": Published(
         "SNLI-VE",
@@ -142,7 +138,7 @@ SOURCES: dict[str, Published] = {
         "Apache 2.0 (the repository); pictures as in COCO",
         f"{NOT_VERIFIED} (expressions), and COCO's train2014",
         "refcoco/, refcoco+/, instances.json, images/",
-        tuple(line for name in ("refcoco", "refcoco+", "refcocog") for line in _unpacked(f"{_REFER}/{name}.zip")),
+        _unpacked(*(f"{_REFER}/{name}.zip" for name in ("refcoco", "refcoco+", "refcocog"))),
     ),
     "vist": Published(
         "VIST",
@@ -164,10 +160,7 @@ SOURCES: dict[str, Published] = {
         f"{NOT_VERIFIED}; pictures stay with their owners",
         "50 MB captions and addresses; pictures are fetched one by one",
         "sbu-captions-all.json, images/",
-        (
-            "curl -LO https://www.cs.rice.edu/~vo9/sbucaptions/sbu-captions-all.tar.gz",
-            "tar xzf sbu-captions-all.tar.gz",
-        ),
+        _unpacked("https://www.cs.rice.edu/~vo9/sbucaptions/sbu-captions-all.tar.gz"),
     ),
     "imagenet": Published(
         "ImageNet (ILSVRC 2012)",
@@ -190,10 +183,7 @@ SOURCES: dict[str, Published] = {
         NOT_VERIFIED,
         "about 1.2 GB",
         "CUB_200_2011/",
-        (
-            "curl -LO https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-            "tar xzf CUB_200_2011.tgz",
-        ),
+        _unpacked("https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz"),
     ),
     "sugarcrepe": Published(
         "SugarCrepe",
@@ -201,11 +191,7 @@ SOURCES: dict[str, Published] = {
         "MIT; pictures are COCO's val2017",
         f"1.7 MB annotations; pictures {NOT_VERIFIED}",
         "sugarcrepe/swap_obj.json and six more, val2017/",
-        (
-            "git clone --depth 1 https://github.com/RAIVNLab/sugar-crepe",
-            "cp -r sugar-crepe/data sugarcrepe",
-            *_unpacked(f"{_COCO}/zips/val2017.zip"),
-        ),
+        _cloned("RAIVNLab/sugar-crepe", "data", "sugarcrepe") + _unpacked(f"{_COCO}/zips/val2017.zip"),
     ),
     "pope": Published(
         "POPE",
@@ -213,7 +199,7 @@ SOURCES: dict[str, Published] = {
         "MIT; pictures are COCO's val2014",
         "1.1 MB questions, 6 GB pictures",
         "pope/coco_pope_random.json, coco_pope_popular.json, coco_pope_adversarial.json, images/",
-        ("git clone --depth 1 https://github.com/RUCAIBox/POPE", "cp -r POPE/output/coco pope"),
+        _cloned("RUCAIBox/POPE", "output/coco", "pope"),
     ),
     "vsr": Published(
         "Visual spatial reasoning (VSR)",
@@ -221,10 +207,7 @@ SOURCES: dict[str, Published] = {
         "Apache 2.0; pictures are COCO's train2017 and val2017",
         f"3.4 MB sentences; pictures {NOT_VERIFIED}",
         "vsr/train.jsonl, vsr/dev.jsonl, vsr/test.jsonl, images/",
-        (
-            "git clone --depth 1 https://github.com/cambridgeltl/visual-spatial-reasoning",
-            "cp -r visual-spatial-reasoning/data/splits/random vsr",
-        ),
+        _cloned("cambridgeltl/visual-spatial-reasoning", "data/splits/random", "vsr"),
     ),
     "winoground": Published(
         "Winoground",
@@ -304,6 +287,12 @@ class Wanted:
     missing: list[str]
     source: Published | None
 
+    def joined(self, other: "Wanted") -> "Wanted":
+        """Return the same data set or checkpoint with the stages and files of both."""
+        names = ("stages", "files", "missing")
+        both = {name: list(dict.fromkeys([*getattr(self, name), *getattr(other, name)])) for name in names}
+        return replace(self, state=MISSING if MISSING in (self.state, other.state) else self.state, **both)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the document of ``--json``."""
         return {**vars(self), "source": None if self.source is None else self.source._asdict()}
@@ -317,11 +306,8 @@ def wanted_by(resolved: Resolved) -> list[Wanted]:
         is_made = bool(wiring.root_stage(resolved.recipe, stage, order[: order.index(name)]))
         root = wiring.root_folder(resolved.recipe, stage, {})
         for one in (*_data(resolved, name, root, is_made), *_weights(resolved, name, root)):
-            known = wanted.setdefault((one.what, one.name, one.state == MADE), one)
-            known.stages = list(dict.fromkeys([*known.stages, name]))
-            known.files = list(dict.fromkeys([*known.files, *one.files]))
-            known.missing = list(dict.fromkeys([*known.missing, *one.missing]))
-            known.state = MISSING if known.missing and known.state != MADE else known.state
+            key = one.what, one.name, one.state == MADE
+            wanted[key] = wanted[key].joined(one) if key in wanted else one
     return list(wanted.values())
 
 
@@ -335,9 +321,9 @@ def _data(resolved: Resolved, name: str, root: Path, is_made: bool) -> list[Want
             missing = [path for path in files if not Path(path).exists()]
         except VlcliError as error:
             files = missing = [error.where or str(root)]
-        missing = [] if is_made else missing
-        state, reader_name = MADE if is_made else MISSING if missing else THERE, str(spec["name"])
-        wanted.append(Wanted([], "data", reader_name, state, files, missing, SOURCES.get(reader_name)))
+        state = MADE if is_made else MISSING if missing else THERE
+        missing, what = [] if is_made else missing, str(spec["name"])
+        wanted.append(Wanted([name], "data", what, state, files, missing, SOURCES.get(what)))
     return wanted
 
 
@@ -353,20 +339,11 @@ def _weights(resolved: Resolved, name: str, root: Path) -> list[Wanted]:
         words.append(vocabulary)
     wanted = []
     for word in dict.fromkeys(words):
-        paths = [root / word, Path(word).expanduser()]
-        file = next((str(path) for path in paths if path.exists()), None)
-        there = file is not None or (wiring.is_hub_name(word) and _in_cache(word))
-        files = [file or str(paths[0])]
-        state, missing = (THERE, []) if there else (MISSING, files)
-        wanted.append(Wanted([], "weights", word, state, files, missing, _published(word)))
+        place = wiring.find_place(word, root)
+        files = [str(place or root / word)]
+        state, missing = (MISSING, files) if place is None else (THERE, [])
+        wanted.append(Wanted([name], "weights", word, state, files, missing, _published(word)))
     return wanted
-
-
-def _in_cache(name: str) -> bool:
-    """Return whether the local cache of the Hugging Face hub has files of a repository."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return (Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir()
 
 
 def _published(word: str) -> Published | None:

@@ -41,6 +41,11 @@ class StageFacts:
     faults: list[str] = field(default_factory=list)
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The stage's part of the recipe as its record has it; empty where there is no record."""
+        return {} if self.record is None else self.record.config
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The record's metrics that are numbers, finite or not."""
         metrics = self.record.metrics if self.record is not None else {}
@@ -67,10 +72,10 @@ class StageFacts:
 
     def file(self, role: str) -> Path | None:
         """Return a file that the stage recorded, if it lies in the stage's folder."""
-        name = self.record.files.get(role) if self.record is not None else None
-        path = self.folder / (name or "")
-        inside = path.resolve().is_relative_to(self.folder.resolve())
-        return path if name is not None and inside and path.exists() else None
+        if self.record is None or role not in self.record.files:
+            return None
+        path = self.folder / self.record.files[role]
+        return path if path.exists() and path.resolve().is_relative_to(self.folder.resolve()) else None
 
     def _lines(self, role: str) -> list[dict[str, Any]]:
         if self.record is None or role not in self.record.files:
@@ -107,10 +112,8 @@ class RunFacts:
     def state(self) -> str:
         """``working``, ``failed``, ``damaged``, ``unfinished`` or ``done``."""
         states = {stage.state for stage in self.stages.values()}
-        for state in ("working", "failed", "damaged"):
-            if state in states:
-                return state
-        return "done" if states <= {"done", "passed over"} else "unfinished"
+        ended = "done" if states <= {"done", "passed over"} else "unfinished"
+        return next((state for state in ("working", "failed", "damaged") if state in states), ended)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -138,11 +141,8 @@ def find_run(name: str, output: Path = Path("runs")) -> Path:
     if path is not None and path.is_dir():
         if is_run(path) or stage_record.has_record(path):
             return path
-        what, expected = (
-            "This folder holds no run.",
-            f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})",
-        )
-        raise DataError(what, where=str(path), expected=expected, hint="list runs: vlcli runs")
+        expected = f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})"
+        raise DataError("This folder holds no run.", where=str(path), expected=expected, hint="list runs: vlcli runs")
     hint = stage_record.similar(output, name) or "list runs: vlcli runs; make one: vlcli run quickstart"
     raise DataError("There is no such run.", got=name, expected=f"a folder, or a name under {output}/", hint=hint)
 
@@ -156,9 +156,8 @@ def read_run(folder: Path) -> RunFacts:
     """Read a run's folder, or a stage's folder as a run of this stage alone."""
     name = folder.resolve().name
     if stage_record.has_record(folder) and not is_run(folder):
-        run = RunFacts(folder, f"{folder.resolve().parent.name}/{name}", _recipe(folder.parent)[0])
-        run.stages[name] = _stage(folder, {})
-        return run
+        label = f"{folder.resolve().parent.name}/{name}"
+        return RunFacts(folder, label, _recipe(folder.parent)[0], {name: _stage(folder, {})})
     recipe, fault = _recipe(folder)
     run = RunFacts(folder, name, recipe, faults=[fault] if fault else [])
     planned = recipe.get("stages")
@@ -167,7 +166,7 @@ def read_run(folder: Path) -> RunFacts:
             run.stages[str(stage)] = _stage(folder / str(stage), section)
     paths = sorted(path for path in folder.iterdir() if stage_record.has_record(path) and ".old-" not in path.name)
     others = [_stage(path, {}) for path in paths if path.name not in run.stages]
-    others.sort(key=lambda stage: stage.record.started if stage.record is not None else "")
+    others.sort(key=lambda stage: "" if stage.record is None else stage.record.started)
     run.stages |= {stage.name: stage for stage in others}
     return run
 
@@ -195,7 +194,7 @@ def _stage(folder: Path, planned: Any) -> StageFacts:
         state = "working" if held else "damaged" if damaged else "not begun"
         faults = [f"{folder / stage_record.FILE} cannot be read."] if damaged else []
         return StageFacts(folder.name, kind, state, folder, faults=faults)
-    state = {"running": "working" if held else "stopped"}.get(record.status, record.status)
+    state = record.status if record.status != "running" else "working" if held else "stopped"
     files = stage_record.artifact(folder, record)
     stage = StageFacts(folder.name, record.kind or kind, state, files, record, bool(record.artifact))
     if stage.reused and not files.is_dir():

@@ -1,7 +1,7 @@
 """Turns stages of a run into runs of a table's row: results, seeds, and which runs differ in their seed alone."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vlcli.metrics.baseline import without_baselines
@@ -48,8 +48,15 @@ def run_results(run: RunFacts, stage: StageFacts) -> RunResults:
     return RunResults(seed, state, {}, stage.folder, " ".join(error.split()))
 
 
-def settings_of(run: RunFacts) -> str:
-    """Return what a run computes, without its seed; runs without a readable recipe stand alone."""
+def by_settings(runs: Iterable[RunFacts]) -> list[list[RunFacts]]:
+    """Return runs in groups that differ in their seed alone; a run without a readable recipe stands alone."""
+    groups: dict[str, list[RunFacts]] = {}
+    for run in runs:
+        groups.setdefault(_settings(run), []).append(run)
+    return list(groups.values())
+
+
+def _settings(run: RunFacts) -> str:
     if not run.recipe:
         return str(run.folder.resolve())
     kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})

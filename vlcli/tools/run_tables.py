@@ -14,7 +14,7 @@ from vlcli.tables.statistics import Estimate
 from vlcli.tables.summary import Summary
 from vlcli.tools.conclusions import conclusions
 from vlcli.tools.run_folder import RunFacts, StageFacts, find_run, is_run, read_run
-from vlcli.tools.run_rows import layout_of, run_results, settings_of
+from vlcli.tools.run_rows import by_settings, layout_of, run_results
 
 
 def collect(names: Sequence[str], output: Path, reference: str | None = None) -> TableResults:
@@ -60,10 +60,8 @@ def table_of(runs: Sequence[RunFacts]) -> TableResults:
     title = next((layout.title for layout in layouts if layout.title), "")
     patterns = next((list(layout.metrics) for layout in layouts if layout.metrics), [])
     table = TableResults(title, patterns, conclusions=conclusions(runs))
-    groups: dict[str, list[RunFacts]] = {}
-    for run in runs:
-        groups.setdefault(settings_of(run), []).append(run)
-    for members in groups.values():
+    groups = by_settings(runs)
+    for members in groups:
         start = members[0].label if len(groups) > 1 else ""
         rows: dict[str, list[RunResults]] = {}
         for run in members:
@@ -123,9 +121,11 @@ def _result(row: RowResults, metric: str, estimate: Estimate) -> Any:
     from huggingface_hub import EvalResult
 
     _, name, folder = row.done[0].place(metric)
-    chain = _configs(folder)
-    config = chain[0] if chain else {}
-    task = next((one["task"] for one in chain if one.get("task")), "vision-language")
+    record = None if folder is None else stage_record.read(folder)
+    config = {} if record is None else record.config
+    inputs = [] if record is None else [stage_record.read(Path(one["path"])) for one in record.inputs.values()]
+    configs = [config, *(one.config for one in inputs if one is not None)]  # of what is evaluated, too
+    task = next((one["task"] for one in configs if one.get("task")), "vision-language")
     data = [as_spec(one) for one in config.get("data") or []]
     spread = {"low": estimate.low, "high": estimate.high, "over": estimate.over, "seeds": estimate.seeds}
     return EvalResult(
@@ -138,12 +138,3 @@ def _result(row: RowResults, metric: str, estimate: Estimate) -> Any:
         metric_name=metric,
         metric_args=None if estimate.low is None else spread,
     )
-
-
-def _configs(folder: Path | None) -> list[dict[str, Any]]:
-    """Returns the configuration of an evaluation, and those of the stages that it evaluates."""
-    record = None if folder is None else stage_record.read(folder)
-    if record is None:
-        return []
-    sources = [stage_record.read(Path(one["path"])) for one in record.inputs.values()]
-    return [record.config, *(one.config for one in sources if one is not None)]

@@ -7,11 +7,11 @@ or *assumed*. Nothing is run on a GPU.
 import io
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from timeit import timeit
 from typing import Any, NamedTuple
 
 import torch
@@ -71,9 +71,7 @@ def sizes_of(built: Built) -> Sizes:
     heads = dict(module.objectives.items())
     macs = count_model(model, data_spec=built.data_spec, objectives=heads, images=images)["macs"]["total"]
     regions = built.data_spec.regions if needs.grid is None else needs.grid[0] * needs.grid[1]
-    row = regions * (
-        built.data_spec.region_dim * 2 + 16
-    )  # float16 in a feature store; a JPEG file where pixels are read
+    row = regions * (built.data_spec.region_dim * 2 + 16)  # float16 in a feature store
     return Sizes(
         held=held,
         trained=sum(p.numel() for p in parameters if p.requires_grad),
@@ -81,7 +79,7 @@ def sizes_of(built: Built) -> Sizes:
         block=max(blocks, default=0),
         activations=activations_of(model, built.data_spec, images),
         operations=(6.0 if module.teacher is None else 8.0) * macs,
-        reads=images * (row if needs.regions else 150_000 if needs.pixels else 0),
+        reads=images * (row if needs.regions else 150_000 if needs.pixels else 0),  # 150 KB: a JPEG file
         pixels=bool(needs.pixels),
         whole=False,
     )
@@ -143,12 +141,12 @@ def rehearsed(resolved: Resolved, name: str, like: DataSpec, output: Path) -> tu
         return counter.get_total_flops() / EXAMPLES, size // EXAMPLES
 
 
-def disk_rate(folder: Path, size: int = 32_000_000) -> float:
+def disk_rate(folder: Path) -> float:
     """Measure the bytes a second that reach the disk under ``folder`` (or the nearest folder above that is there)."""
     above = next(path for path in [folder.absolute(), *folder.absolute().parents] if path.is_dir())
-    data = os.urandom(size)
+    data = os.urandom(32_000_000)
     with tempfile.TemporaryDirectory(dir=above) as scratch:
-        return size / _seconds(lambda: write_bytes(Path(scratch) / "bytes", data), 1)
+        return len(data) / _seconds(lambda: write_bytes(Path(scratch) / "bytes", data), 1)
 
 
 def decoding() -> float:
@@ -167,10 +165,7 @@ def decoding() -> float:
 
 
 def _seconds(work: Callable[[], object], times: int) -> float:
-    begun = time.perf_counter()
-    for _ in range(times):
-        work()
-    return max((time.perf_counter() - begun) / times, 1e-9)
+    return max(timeit(work, number=times) / times, 1e-9)
 
 
 COUNTED, MEASURED, GIVEN, ASSUMED = "counted", "measured", "given", "assumed"
@@ -233,11 +228,9 @@ def training_cost(resolved: Resolved, wanted: Wanted, stage: str | None = None) 
         what, expected = "This is no training stage of the recipe.", "a pretrain or finetune stage"
         raise UsageError(what, where=resolved.reference, got=name, expected=expected)
     if config.batch_size < wanted.gpus:
-        got, hint = (
-            f"batch_size {config.batch_size} for {wanted.gpus} GPUs",
-            "raise batch_size (it is that of all GPUs)",
-        )
-        raise UsageError("A batch must hold an example for every GPU.", where=f"stages.{name}", got=got, hint=hint)
+        what, hint = "A batch must hold an example for every GPU.", "raise batch_size (it is that of all GPUs)"
+        got = f"batch_size {config.batch_size} for {wanted.gpus} GPUs"
+        raise UsageError(what, where=f"stages.{name}", got=got, hint=hint)
     built = build_stage(resolved, name, wanted.folder)
     freeze(built.module, config.trainable, config.frozen)
     sizes = sizes_of(built)
@@ -287,8 +280,8 @@ def memory_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
 def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     """Return seconds of a step, steps, reads and bytes a second, checkpoints."""
     n, rate, link = wanted.gpus, wanted.tflops or REACHED[config.precision], wanted.link or LINK
-    batch, operations = config.batch_size * config.accumulate, sizes.operations
-    operations *= 4 / 3 if config.checkpointing else 1.0
+    batch = config.batch_size * config.accumulate
+    operations = sizes.operations * (4 / 3 if config.checkpointing else 1.0)
     compute = operations * batch / n / (rate * 1e12)
     sent = (2 if config.sharding == "none" else 3) * 4 * sizes.trained * (n - 1) / n
     network = sent / (link * 1e9)
@@ -308,17 +301,14 @@ def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
         seconds = decoding()
         how = f"workers of all GPUs, at {1000 * seconds:.1f} ms for a picture of 640 x 480"
         costs.append(Cost("processes that decode", reads * seconds, "", MEASURED, how))
-    return costs + _whole_run(config, wanted, step) + _checkpoint(sizes, config, wanted)
-
-
-def _whole_run(config: Training, wanted: Wanted, step: float) -> list[Cost]:
     steps, source, how = config.steps, COUNTED, "of the recipe"
     if wanted.examples is not None:
         steps, source = StepPlan.of(wanted.examples, config, wanted.gpus).steps, GIVEN
         how = f"{wanted.examples:,} examples"
-    if steps is None:
-        return []
-    return [Cost("all steps", steps, "", source, how), Cost("training", steps * step, "s", ASSUMED, "without waiting")]
+    if steps is not None:
+        costs.append(Cost("all steps", steps, "", source, how))
+        costs.append(Cost("training", steps * step, "s", ASSUMED, "without waiting"))
+    return costs + _checkpoint(sizes, config, wanted)
 
 
 def _checkpoint(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
@@ -326,5 +316,5 @@ def _checkpoint(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     disk, source = (wanted.disk, GIVEN) if wanted.disk else (disk_rate(wanted.folder), MEASURED)
     whose = "of one process" if config.sharding == "none" else "for all processes together"
     how = f"at {disk / 1e6:,.0f} MB/s {whose}" + (", as here" if source == MEASURED else "")
-    checkpoint = Cost("checkpoint", size, "B", COUNTED, "weights, moments, averages")
-    return [checkpoint, Cost("writing it", size / disk, "s", source, how)]
+    what = "weights, moments, averages"
+    return [Cost("checkpoint", size, "B", COUNTED, what), Cost("writing it", size / disk, "s", source, how)]
