@@ -126,6 +126,8 @@ def test_a_rehearsal_counts_every_pass_of_a_step(tmp_path, objectives, least, mo
 @pytest.mark.parametrize("extra", [{}, {"accumulate": 2}, {"accumulate": 3, "steps": 5}, {"batch_size": 50}])
 def test_the_steps_of_a_plan_are_those_of_the_training(extra):
     config = Pretrain(**{"kind": "pretrain", "objectives": [{"name": "mlm"}], "epochs": 3, "batch_size": 8, **extra})
-    costs = training_cost._whole_run(config, Wanted(gpus=2, memory=1e9, examples=48), 0.5)
-    assert costs[0].value == StepPlan.of(48, config, 2).steps
-    assert costs[1].value == 0.5 * costs[0].value
+    sizes = training_cost.Sizes(1000, 1000, 0, 1000, 0, 1e6, 0, False, True)
+    costs = training_cost.speed_of(sizes, config, Wanted(gpus=2, memory=1e9, examples=48, disk=1e6))
+    values = {cost.name: cost.value for cost in costs}
+    assert values["all steps"] == StepPlan.of(48, config, 2).steps
+    assert values["training"] == pytest.approx(values["all steps"] / values["steps"])

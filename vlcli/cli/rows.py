@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ def run_tables(
 
 def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
     many = len({run.seed for run in runs}) > 1
-    count = iter(range(1, len(runs) + 1))
+    number = count(1)
 
     def begins(run: RowRun) -> None:
         if not request.quiet:
             seed = f", seed {run.seed}" if many else ""
-            console.err(f"{table.reference}:{run.label}{seed} ({next(count)} of {len(runs)})")
+            console.err(f"{table.reference}:{run.label}{seed} ({next(number)} of {len(runs)})")
 
     progress = console.progress(request.verbose, request.quiet)
     jobs = request.jobs or next((run.resolved.recipe.jobs for run in runs if run.resolved is not None), 1)
@@ -68,29 +69,23 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             cells = [run.state, spent(run.seconds), "; ".join(scores), str(run.folder or "-")]
             rows.append([run.label, *([str(run.seed)] if many else []), *cells])
         console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
-    files, wrong = _write(tables, folder, request)
-    _tell_failures(table, runs, request)
-    code = 1 if wrong or any(run.state != "done" for run in runs) else 0
-    documents = {name: one.as_dict(folder) for name, one in tables.items()}
-    facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
-    return code, {**facts, "files": [str(file) for file in files]}
-
-
-def _write(tables: dict[str, TableResults], folder: Path, request: RunRequest) -> tuple[list[Path], bool]:
-    files: list[Path] = []
-    wrong = False
+    files: list[str] = []
+    code = 0 if all(run.state == "done" for run in runs) else 1
     for label, one in tables.items():
         try:
-            files += write_table(one, folder, f"table-{slug(label)}" if label else "table")
+            files += map(str, write_table(one, folder, f"table-{slug(label)}" if label else "table"))
             if not request.json_:
                 console.out("")
                 tell(summarise(one))
         except VlcliError as error:
-            wrong = True
+            code = 1
             report(error, verbose=request.verbose)
     if files and not request.json_:
-        console.err(f"table: {', '.join(str(file) for file in files)}")
-    return files, wrong
+        console.err(f"table: {', '.join(files)}")
+    _tell_failures(table, runs, request)
+    documents = {name: one.as_dict(folder) for name, one in tables.items()}
+    facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
+    return code, {**facts, "files": files}
 
 
 def table_folder(table: RowTable, output: Path) -> Path:
@@ -102,9 +97,7 @@ def table_folder(table: RowTable, output: Path) -> Path:
 def _tell_failures(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> None:
     told: set[str] = set()  # a fault that several runs share is told once
     problems: list[Problem] = []
-    for run in runs:
-        if run.state == "done":
-            continue
+    for run in (run for run in runs if run.state != "done"):
         console.err(f"{table.reference}:{run.label}, seed {run.seed}: {run.state}")
         if run.error is None:
             render.render_failures([one for one in run.outcomes if one.error is None], request)
@@ -162,15 +155,13 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
     """
     if request.only or request.folder:
         raise UsageError("--only goes with one recipe and one seed.", hint="leave out --only, or --seeds")
-    code, patterns, reported = 0, None, False
+    code = 0
     folders: dict[str, list[Path]] = {}
     runs: dict[str, list[dict[str, float]]] = {}
     documents: list[dict[str, Any]] = []
     progress = console.progress(request.verbose, request.quiet)
-    for name in names:
-        base = request.resolve(name, overrides)
-        patterns = patterns or (base.recipe.table.metrics if base.recipe.table else None)
-        reported = reported or base.recipe.report
+    bases = [request.resolve(name, overrides) for name in names]
+    for name, base in zip(names, bases, strict=True):
         for seed in range(base.recipe.seed, base.recipe.seed + seeds):
             own_seed = seed == base.recipe.seed  # keeps the recipe's own folder
             resolved = base if own_seed else replace(request, seed=seed).resolve(name, overrides)
@@ -180,10 +171,8 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
                 code = code or planned
                 continue
             outcomes = run_recipe(resolved, request.options, progress)
-            failed = render.exit_code(outcomes)
-            if failed:
-                render.render_failures(outcomes, request)
-            code = code or failed
+            code = code or render.exit_code(outcomes)
+            render.render_failures(outcomes, request)
             folders.setdefault(base.name, []).append(plan.make(resolved, request.options)[0].folder)
             for label, metrics in labelled(base.recipe.table, outcomes).items():
                 runs.setdefault(f"{base.name}: {label}" if len(names) > 1 else label, []).append(metrics)
@@ -191,36 +180,24 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
     if not request.dry_run:
         finished = [folder for paths in folders.values() for folder in paths if is_run(folder)]
         page = None
-        if reported and finished:
+        if finished and any(base.recipe.report for base in bases):
             page = render.write_page(finished, finished[0] / f"{STEM}.html", request.device, progress)
-        _tell(runs, patterns, documents, folders, page, f"mean and 95 % interval over {seeds} seeds", request.json_)
+        title = f"mean and 95 % interval over {seeds} seeds"
+        patterns = next((table.metrics for base in bases if (table := base.recipe.table) and table.metrics), [])
+        table = seeds_table(runs, patterns, title).as_dict()
+        if (whole := _results(folders, title)) is not None:
+            summary, first = summarise(whole, patterns), folders[bases[0].name][0]
+            files = write_table(whole, first, STEM, summary)
+            table |= {"statistics": summary.as_dict(), "files": [str(file) for file in files]}
+            if not request.json_:
+                tell(summary)
+                console.err(f"table: {first / STEM}.* ({', '.join(file.suffix.lstrip('.') for file in files)})")
+        if request.json_:
+            console.out_json({"runs": documents, "table": table, **({"report": str(page)} if page else {})})
+        elif page is not None:
+            console.out(f"report: {page}")
     if code:
         raise Exit(code)
-
-
-def _tell(
-    runs: dict[str, Any],
-    patterns: Any,
-    documents: list[Any],
-    folders: dict[str, list[Path]],
-    page: Path | None,
-    title: str,
-    as_json: bool,
-) -> None:
-    first = next(iter(folders.values()))[0]
-    whole = _results(folders, title)
-    summary = None if whole is None else summarise(whole, patterns or ())
-    files = [] if whole is None or summary is None else write_table(whole, first, STEM, summary)
-    if as_json:
-        table = seeds_table(runs, patterns, title).as_dict()
-        if summary is not None:
-            table |= {"statistics": summary.as_dict(), "files": [str(file) for file in files]}
-        console.out_json({"runs": documents, "table": table, **({} if page is None else {"report": str(page)})})
-    elif summary is not None:
-        tell(summary)
-        console.err(f"table: {first / STEM}.* ({', '.join(file.suffix.lstrip('.') for file in files)})")
-    if page is not None and not as_json:
-        console.out(f"report: {page}")
 
 
 def _results(folders: dict[str, list[Path]], title: str) -> TableResults | None:

@@ -136,8 +136,8 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     gap = 0.0 if abs(gap) <= SAME else gap
     text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
     text += f" ({_difference(metric, sure, gap)})"
-    bounded = sure is not None and sure.low is not None and sure.high is not None
-    doubt = " The interval of the difference contains 0." if bounded and sure.low <= 0 <= sure.high else ""
+    ends = _ends(sure)
+    doubt = " The interval of the difference contains 0." if ends and ends[0] <= 0 <= ends[1] else ""
     if gap <= 0:
         how = "is below" if gap else "has no more than"
         return f"The trained model {how} a baseline: {best} has {text}.{doubt}", best
@@ -169,8 +169,8 @@ def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_S
     pair = contrast(model.row, control.row, metric)
     if pair is None:
         return control, []
-    if pair.low is not None and pair.low <= 0:
-        verb = "Nothing was learnt from" if pair.high is not None and pair.high >= 0 else "Harm is done by"
+    if (ends := _ends(pair)) and ends[0] <= 0:
+        verb = "Nothing was learnt from" if ends[1] >= 0 else "Harm is done by"
         text = _difference(metric, pair, pair.difference)
         return control, [f"{verb} {side.lower()}: {text} against {alone}{beyond}."]
     return control, [f"{side} add {_difference(metric, pair, pair.difference, sign='')} over {alone}{beyond}."]
@@ -201,10 +201,14 @@ def _next(model: _Scored, metric: str, control: _Scored | None, *, below: str) -
         return f"more epochs (stages.{stage.name}.epochs) or more examples: {below} needs no model"
     if below:
         return f"a lower rate (stages.{stage.name}.optimizer.lr) or fewer layers: a page of code reaches more"
-    pair = None if control is None else contrast(model.row, control.row, metric)
-    if pair is not None and pair.low is not None and pair.low <= 0:
+    ends = _ends(None if control is None else contrast(model.row, control.row, metric))
+    if ends and ends[0] <= 0:
         return "other features, of more regions or of a stronger backbone: pictures as they are read add nothing"
     return ""
+
+
+def _ends(pair: Contrast | None) -> tuple[float, float] | None:
+    return None if pair is None or pair.low is None or pair.high is None else (pair.low, pair.high)
 
 
 def _who(name: str) -> str:
@@ -219,6 +223,6 @@ def _difference(metric: str, pair: Contrast | None, value: float, sign: str = "+
     """Return ``+3.8 points (1.1 to 6.5)``."""
     scale, form, unit = (100, ".1f", " points") if metric.partition("/")[0] in SCALED else (1, ".3f", "")
     text = f"{scale * value:{sign}{form}}{unit}"
-    if pair is not None and pair.low is not None and pair.high is not None:
-        text += f" ({scale * pair.low:{form}} to {scale * pair.high:{form}})"
+    if ends := _ends(pair):
+        text += f" ({scale * ends[0]:{form}} to {scale * ends[1]:{form}})"
     return text + (f" over {pair.count} seeds" if pair is not None and pair.over == "seeds" else "")

@@ -14,7 +14,7 @@ from vlcli import registry
 from vlcli.recipe.components import Use
 from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.schema import Average, Evaluate, Extract, Make, Stage, Training
+from vlcli.recipe.schema import Make, Stage, Training
 from vlcli.recipe.validate import uses
 
 WIDTH = 48
@@ -41,6 +41,12 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """The largest value of a component's parameter, by kind and name; of one that is not set, its default counts."""
+STAGE_SIZES = {
+    **{"workers": 0, "batch_size": BATCH, "accumulate": 1},
+    **{"epochs": EPOCHS, "keep": EPOCHS, "last": EPOCHS},
+    **{"steps": STEPS, "evaluate_every": STEPS // 2, "save_every": STEPS // 2},
+}
+"""The largest value of a stage's key."""
 _TAKE = re.compile(r"\b\d+\b")
 
 
@@ -77,11 +83,8 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = 
         device: on which it will run; half precision is kept on a GPU alone.
         trust: run the files of ``plugins:``.
     """
-    worlds = [
-        Use("worlds", stage.world, ("stages", name, "world"), {})
-        for name, stage in full.stages.items()
-        if isinstance(stage, Make)
-    ]
+    made = {name: stage.world for name, stage in full.stages.items() if isinstance(stage, Make)}
+    worlds = [Use("worlds", world, ("stages", name, "world"), {}) for name, world in made.items()]
     changes = {name: change for use in (*uses(full), *worlds) for name, change in _of_component(use)}
     on_gpu = torch.cuda.is_available() and not (device or "").startswith("cpu")
     for name, stage in full.stages.items():
@@ -108,15 +111,13 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         first, *seed = _TAKE.findall(str(use.spec["take"]))
         yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
     known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}
-    if (
-        {"image_size", "patch"} <= known.keys()
-        and "window" not in known
-        and use.spec.get("image", "pixels") == "pixels"
-    ):
-        yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
-    usual = known["image_size"].default if use.kind == "models" and "image_size" in known else None
-    if isinstance(usual, int) and usual > SIDE and "patch" not in known:
-        yield (*use.path, "image_size"), min(SIDE, int(use.spec.get("image_size", usual)))
+    usual = known["image_size"].default if "image_size" in known else None
+    pixels = use.spec.get("image_size", usual)
+    reads_pixels = pixels is not None and use.spec.get("image", "pixels") == "pixels"
+    if reads_pixels and "patch" in known and "window" not in known:
+        yield (*use.path, "image_size"), side(int(pixels))
+    if use.kind == "models" and isinstance(usual, int) and usual > SIDE and "patch" not in known:
+        yield (*use.path, "image_size"), min(SIDE, int(pixels))
     for name, most in SIZES.get(use.kind, {}).items():
         if name in known:
             value = use.spec.get(name, None if known[name].required else known[name].default)
@@ -128,31 +129,15 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def _of_stage(stage: Stage) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(stage, Average):
-        yield ("last",), min(stage.last, EPOCHS)
-    if isinstance(stage, Training | Evaluate | Extract) and stage.workers:
-        yield ("workers",), 0
-    if isinstance(stage, Training | Evaluate) and stage.batch_size > BATCH:
-        yield ("batch_size",), BATCH
-    if isinstance(stage, Training):
-        yield from _of_training(stage)
-
-
-def _of_training(stage: Training) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if stage.steps:
-        yield ("steps",), min(stage.steps, STEPS)
-    if stage.schedule.warmup >= 1:
+    for key, most in STAGE_SIZES.items():
+        if (getattr(stage, key, None) or 0) > most:
+            yield (key,), most
+    if not isinstance(stage, Training):
+        return
+    if stage.schedule.warmup > 1:
         yield ("schedule", "warmup"), 1
-    for key in ("evaluate_every", "save_every"):
-        if (getattr(stage, key) or 0) > STEPS // 2:
-            yield (key,), STEPS // 2
-    if stage.keep > EPOCHS:
-        yield ("keep",), EPOCHS
-    if stage.accumulate > 1:
-        yield ("accumulate",), 1
     if stage.epochs is None or stage.epochs <= EPOCHS:
         return
-    yield ("epochs",), EPOCHS
     share = EPOCHS / stage.epochs
     for number, spec in enumerate(stage.objectives or []):
         if spec.get("from_epoch"):
