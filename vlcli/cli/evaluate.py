@@ -10,9 +10,10 @@ from typer import Option
 from vlcli import registry
 from vlcli.cli import console, options
 from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
-from vlcli.cli.run import QUICKSTART, carry_out, chosen, run_one
+from vlcli.cli.run import QUICKSTART, carry_out, run_kind
 from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import load, slug
 
 
 @guarded
@@ -43,7 +44,6 @@ def evaluate(
 
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
-    request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = options.split_words(words)
     if predictions is not None:
         if overrides or len(names) > 1:
@@ -57,32 +57,19 @@ def evaluate(
     elif names and recipe is not None:
         raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
     elif not names:
-        run_one(chosen(recipe, "eval", request), overrides, request, verb="evaluate")
+        run_kind(recipe, "evaluate", overrides, request, verb="eval")
     else:
-        _evaluate_task(names, overrides, request, checkpoint, split, root)
-
-
-def _evaluate_task(
-    names: list[str],
-    overrides: list[str],
-    request: RunRequest,
-    checkpoint: Path | None,
-    split: str | None,
-    root: Path | None,
-) -> None:
-
-    if len(names) > 1:
-        raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
-    task = registry.find("tasks", names[0]).name
-    earlier = checkpoint and stage_record.earlier(request.output, str(checkpoint))
-    folder = earlier or checkpoint or newest(task, request.output)
-    if not request.quiet:
-        console.err(f"checkpoint: {folder}")
-    resolved = one_stage(task_recipe(names[0], folder, split, root), overrides, task, exclude={"fit"})
-    home = request.output / "eval"
-    carry_out(resolved, replace(request, kind=None, only=None, folder=home))
-    if not (request.json_ or request.quiet or request.dry_run):
-        _tell_metrics(home / next(iter(resolved.stages)))
+        name, overrides = options.one_name(words, "task")
+        task = registry.find("tasks", name).name
+        earlier = checkpoint and stage_record.earlier(request.output, str(checkpoint))
+        folder = earlier or checkpoint or newest(task, request.output)
+        if not request.quiet:
+            console.err(f"checkpoint: {folder}")
+        resolved = one_stage(task_recipe(name, folder, split, root), overrides, task, exclude={"fit"})
+        home = request.output / "eval"
+        carry_out(resolved, replace(request, only=None, folder=home))
+        if not (request.json_ or request.quiet or request.dry_run):
+            _tell_metrics(home / next(iter(resolved.stages)))
 
 
 def _tell_metrics(stage: Path) -> None:
@@ -132,14 +119,12 @@ def newest(task: str, output: Path) -> Path:
 
 def _recipe_of(task: str) -> str:
     """Returns the first packaged recipe that fine-tunes on a task: the quickstart, then those on generated data."""
-    from vlcli.recipe.load import load
-
     names = registry.names("recipes")
     for name in sorted(names, key=lambda name: (name != QUICKSTART, not name.startswith("tiny/"), name)):
         with suppress(VlcliError):  # a table
             resolved = load(name, plugins=False)
             tuned = [getattr(resolved.stages[one], "task", None) for one in resolved.of_kind("finetune")]
-            if any(spec is not None and spec["name"] == task for spec in tuned):
+            if task in (spec["name"] for spec in tuned if spec is not None):
                 return name
     return f"RECIPE, one with a finetune stage of task {task} (vlcli ls recipes)"
 
@@ -168,18 +153,17 @@ def _rescore(
             expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
             hint="vlcli eval vqa --predictions FILE --root DATA --split val",
         )
-    from vlcli.tools.scoring import built, score, source_of_stage, source_of_task
+    from vlcli.tools.scoring import score, source_of_stage, source_of_task
 
+    task = {"name": registry.find("tasks", names[0]).name} if names else None
     if stage is None:
-        source = source_of_task(built(names[0]), root or Path(), split)
+        source = source_of_task(task, root or Path(), split)
     else:
         record = stage_record.read(stage)
         if record is None:
             hint = "name the folder of a finished stage, or a task: vlcli eval TASK --predictions FILE --root DATA"
             raise UsageError("There is no finished stage here.", where=str(stage), hint=hint)
-        if names:
-            record.config["task"] = built(names[0])
-        source = source_of_stage(stage, record, split, root)
+        source = source_of_stage(stage, record, split, root, task)
     metrics = score(source, file, console.progress(request.verbose, request.quiet)).metrics
     if request.json_:
         console.out_json({"predictions": str(file), "metrics": metrics})
@@ -190,8 +174,6 @@ def _rescore(
 
 
 def _stage(request: RunRequest, recipe: str | None, checkpoint: Path | None) -> Path | None:
-    from vlcli.recipe.load import slug
-
     if recipe is not None and request.only:
         return request.output / slug(Path(recipe).stem if Path(recipe).is_file() else recipe) / request.only
     if checkpoint is None:

@@ -18,12 +18,16 @@ from vlcli.cli import options
 from vlcli.cli.console import err, out_json
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import from_mapping, load, slug
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
+from vlcli.registry.contract import blame
 
 INTERRUPTED = 130
-_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_VERBOSE = inspect.Parameter("verbose", _KIND, default=0, annotation=options.Verbose)
+
+
+def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
 
 
 def with_options(
@@ -70,7 +74,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                     raise
                 raise Exit(report(error, as_json, verbose)) from None
 
-    return with_options(wrapper, command, [_VERBOSE])
+    return with_options(wrapper, command, [_option("verbose", 0, options.Verbose)])
 
 
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
@@ -107,13 +111,10 @@ def as_vlcli(error: BaseException) -> VlcliError:
         what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
         where = shown(os.fsdecode(str(error.filename)))
         return DataError(what, where=where, got=error.strerror or str(error), hint=hint)
-    from vlcli.registry.contract import blame
-
     text = str(error).strip().split("\n", 1)[0]
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return VlcliError(
-        "Something unforeseen went wrong.", where=blame(error), got=got, hint="run with -vv for the traceback"
-    )
+    hint = "run with -vv for the traceback"
+    return VlcliError("Something unforeseen went wrong.", where=blame(error), got=got, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ class RunRequest(Request):
         """The request as the planner takes it."""
         names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
         shared = {name: getattr(self, name) for name in names}
-        jobs, plugins = 1 if self.worker else self.jobs, tuple(self.plugin or ())
-        return RunOptions(**shared, jobs=jobs, plugins=plugins, check=not self.worker)
+        jobs = 1 if self.worker else self.jobs
+        return RunOptions(**shared, jobs=jobs, plugins=tuple(self.plugin or ()), check=not self.worker)
 
     def words(self, overrides: list[str]) -> list[str]:
         """The overrides, with ``--seed`` among them."""
@@ -165,21 +166,17 @@ class RunRequest(Request):
 
     def resolve(self, reference: str, overrides: list[str], verb: str | None = None) -> Resolved:
         """Loads the recipe that is meant."""
-        from vlcli.recipe.load import load
-
         return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
 
 
 def requested(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the shared options behind its own; it takes them together as ``request``."""
     hints = get_type_hints(Request, include_extras=True)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    shared = [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
+    shared = [_option(field.name, field.default, hints[field.name]) for field in fields(Request)]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
-        asked = {option.name: values.pop(option.name, option.default) for option in shared}
-        request = RunRequest(**asked)
+        request = RunRequest(**{option.name: values.pop(option.name, option.default) for option in shared})
         if stopping.LAUNCHER in os.environ:
             stopping.end_with_parent()
         elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
@@ -197,8 +194,6 @@ def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: 
     Args:
         exclude: keys of the stage that are not hashed.
     """
-    from vlcli.recipe.load import from_mapping, slug
-
     resolved = from_mapping(value["name"], value, overrides)
     stage = resolved.stages[next(iter(value["stages"]))]
     digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])

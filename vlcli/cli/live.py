@@ -45,10 +45,10 @@ def summary(state: RunState, now: float) -> str:
 def _forms(state: RunState, now: float) -> list[str]:
     ended = sum(stage.ended and stage.status not in ("failed", "stopped", "blocked") for stage in state.stages)
     running, every = sum(stage.status == "running" for stage in state.stages), len(state.stages)
-    beside = [f"{running} side by side"] if running > 1 else []
+    done = f"{ended} of {every} stages done"
     if state.status != "running":
-        spent = clock((state.updated or now) - state.began)
-        return [", ".join([state.status, f"{ended} of {every} stages done", spent])]
+        return [f"{state.status}, {done}, {clock((state.updated or now) - state.began)}"]
+    beside = [f"{running} side by side"] if running > 1 else []
     spent = clock(now - state.began)
     seconds, unknown = time_left.of_run(state, now)
     if unknown == sum(not stage.ended for stage in state.stages):
@@ -59,10 +59,10 @@ def _forms(state: RunState, now: float) -> list[str]:
             long += f" and {unknown} stage{'s' if unknown > 1 else ''} of unknown length"
             short = f"{roughly(seconds)} or more left"
     return [
-        ", ".join([long, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
-        ", ".join([short, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
+        ", ".join([long, done, *beside, f"{spent} so far"]),
+        ", ".join([short, done, *beside, f"{spent} so far"]),
         ", ".join([short, f"{ended}/{every} done", *beside, spent]),
-        ", ".join([short, f"{ended}/{every} done"]),
+        f"{short}, {ended}/{every} done",
         short,
     ]
 
@@ -96,15 +96,11 @@ def _rows(stages: Sequence[StageState], now: float, most: int, narrow: bool = Fa
     early = min(len(ended), room - late)  # ended stages that are shown: the last ones
     folded = {stage.name for stage in [*ended[: len(ended) - early], *waiting[late:]]}
     rows = [_row(stage, now, narrow) for stage in stages if stage.name not in folded]
-    if len(ended) > early:
-        rows.insert(0, ["", "", "", _more(len(ended) - early, "done")])
-    if len(waiting) > late:
-        rows.append(["", "", "", _more(len(waiting) - late, "waiting")])
-    return rows
+    return [*_more(len(ended) - early, "done"), *rows, *_more(len(waiting) - late, "waiting")]
 
 
-def _more(count: int, state: str) -> str:
-    return f"{count} more stage{'s' if count > 1 else ''} {state}"
+def _more(count: int, state: str) -> list[list[Any]]:
+    return [["", "", "", f"{count} more stage{'s' if count > 1 else ''} {state}"]] if count else []
 
 
 def _lines(stage: StageState, narrow: bool) -> int:
@@ -119,11 +115,8 @@ def _row(stage: StageState, now: float, narrow: bool) -> list[Any]:
     style = _STYLES.get(stage.status, "dim")
     name, state = Text(stage.name, style=style if narrow else ""), Text(stage.status, style=style)
     if stage.status == "running":
-        work = stage.work[0] if stage.work else None
-        bar: Any = ""
-        if work is not None and work.total:
-            bar = ProgressBar(total=float(work.total), completed=float(work.done), width=_BAR)
-        return [name, state, bar, Text("\n".join(_under_way(stage, now, narrow)))]
+        bars = [ProgressBar(work.total, work.done, width=_BAR) for work in stage.work[:1] if work.total]
+        return [name, state, bars[0] if bars else "", Text("\n".join(_under_way(stage, now, narrow)))]
     known = _known(stage)
     if narrow and stage.status in ("failed", "stopped"):
         known = f"{stage.status}  {known}"

@@ -16,6 +16,7 @@ from vlcli.plain import as_list
 from vlcli.progress import Progress
 from vlcli.recipe import plan
 from vlcli.recipe.locate import Resolved
+from vlcli.recipe.table import is_table
 from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
@@ -76,8 +77,6 @@ def run(
 
 
 def _names_rows(names: list[str], rows: str | None) -> bool:
-    from vlcli.recipe.table import is_table
-
     tables = [name for name in names if rows is not None or is_table(name)]
     if tables and len(tables) < len(names):
         got = ", ".join(name for name in names if name not in tables)
@@ -90,16 +89,12 @@ def _names_rows(names: list[str], rows: str | None) -> bool:
 def stage_verb(kind: str, about: str) -> Any:
     """Returns the command that runs a recipe's stages of one kind, with what they build on."""
 
-    def run_kind(recipe: str | None, words: list[str], request: RunRequest) -> None:
+    def command(words: options.Words = None, recipe: options.Recipe = None, *, request: RunRequest) -> None:
         names, overrides = options.split_words(words)
         if names:
             hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
             raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
-        request = replace(request, kind=None if request.only else kind)
-        run_one(chosen(recipe, kind, request), overrides, request, verb=kind)
-
-    def command(words: options.Words = None, recipe: options.Recipe = None, *, request: RunRequest) -> None:
-        run_kind(recipe, words or [], request)
+        run_kind(recipe, kind, overrides, request)
 
     def extraction(
         words: options.Words = None,
@@ -108,11 +103,17 @@ def stage_verb(kind: str, about: str) -> Any:
         *,
         request: RunRequest,
     ) -> None:
-        run_kind(recipe, [*(words or []), *(["strict=true"] if strict else [])], request)
+        command([*(words or []), *(["strict=true"] if strict else [])], recipe, request=request)
 
     verb = guarded(requested(extraction if kind == "extract" else command))
     verb.__doc__ = about
     return verb
+
+
+def run_kind(recipe: str | None, kind: str, overrides: list[str], request: RunRequest, verb: str = "") -> None:
+    """Runs the stages of one kind of a recipe, or the one of ``--only``; None: of the quickstart."""
+    request = replace(request, kind=None if request.only else kind)
+    run_one(chosen(recipe, verb or kind, request), overrides, request, verb=kind)
 
 
 def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> None:
@@ -125,32 +126,28 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
         carry_out(resolved, request)
         return
     from vlcli.runner.run import run_recipe
-    from vlcli.tools.run_folder import is_run
+    from vlcli.tools.run_folder import is_run, read_run
 
     progress = console.progress(request.verbose, request.quiet, request.worker)
     outcomes = run_recipe(resolved, request.options, progress)
-    lines: list[str] = []
-    page = None
+    more: dict[str, Any] = {}
     if outcomes and not (request.worker or request.only):
         folder = plan.make(resolved, request.options)[0].folder
         new = any(outcome.action in ("run", "resume", "reuse") for outcome in outcomes)
         if resolved.recipe.table is not None:
             _write_table(folder, outcomes, new, progress)
-        if resolved.recipe.report:
-            page = _write_page(folder, new, request, progress)
+        if resolved.recipe.report and (page := _write_page(folder, new, request, progress)) is not None:
+            more["report"] = str(page)
         if is_run(folder) and all(outcome.status == "done" for outcome in outcomes):
             from vlcli.tools.conclusions import conclusions
-            from vlcli.tools.run_folder import read_run
 
-            lines = conclusions([read_run(folder)])
-    more = {**({} if page is None else {"report": str(page)}), **({"conclusions": lines} if lines else {})}
-    code = render.render_outcomes(resolved, outcomes, request, **more)
+            more["conclusions"] = conclusions([read_run(folder)])
+    code = render.render_outcomes(resolved, outcomes, request, **{key: value for key, value in more.items() if value})
     if not request.json_:
-        for line in [*lines, *([] if page is None else [f"report: {page}"])]:
-            console.out(line)
+        console.out_lines(more.get("conclusions", ()))
+        console.out_lines(f"report: {page}" for page in as_list(more.get("report")))
         if not (code or request.quiet or request.worker):
-            for line in _next_commands(resolved, outcomes):
-                console.err(f"next: {line}")
+            console.err_lines(f"next: vlcli {line}" for line in _next_commands(resolved, outcomes))
     if code:
         raise Exit(code)
 
@@ -169,17 +166,15 @@ def carry_out(
     if request.dry_run:
         code = render.render_plan(resolved, request)
     else:
-        outcomes = run_recipe(
-            resolved, request.options, console.progress(request.verbose, request.quiet, request.worker)
-        )
+        progress = console.progress(request.verbose, request.quiet, request.worker)
+        outcomes = run_recipe(resolved, request.options, progress)
         more = {} if product is None else product(outcomes[0])
         if product is None or request.json_:
             code = render.render_outcomes(resolved, outcomes, request, **more)
         else:
             render.render_failures(outcomes, request)
             code = render.exit_code(outcomes)
-            for line in (line for value in more.values() for line in as_list(value)) if not code else ():
-                console.out(line)
+            console.out_lines(line for value in more.values() for line in as_list(value) if not code)
     if code:
         raise Exit(code)
 
@@ -188,14 +183,13 @@ def _write_table(folder: Path, outcomes: list[StageOutcome], new: bool, progress
     from vlcli.tables.results import FILE
 
     evaluated = any(outcome.kind == "evaluate" and outcome.metrics for outcome in outcomes)
-    if not evaluated or ((folder / FILE).is_file() and not new):
-        return
-    from vlcli.tools.run_tables import write_tables
+    if evaluated and (new or not (folder / FILE).is_file()):
+        from vlcli.tools.run_tables import write_tables
 
-    try:
-        write_tables(folder)
-    except (VlcliError, OSError) as error:  # no fault of the run
-        progress.warn(f"the table could not be written: {' '.join(str(error).split())}")
+        try:
+            write_tables(folder)
+        except (VlcliError, OSError) as error:  # no fault of the run
+            progress.warn(f"the table could not be written: {' '.join(str(error).split())}")
 
 
 def _write_page(folder: Path, new: bool, request: RunRequest, progress: Progress) -> Path | None:
@@ -221,4 +215,4 @@ def _next_commands(resolved: Resolved, outcomes: list[StageOutcome]) -> list[str
     if model is None:
         return []
     lines = [f"predict {model} PICTURE... [TEXT]", f"demo {model}", f"report {model.parent}"]
-    return [f"vlcli {line}" for line in [*lines, f"export {model} --format hub"]]
+    return [*lines, f"export {model} --format hub"]

@@ -42,20 +42,21 @@ def runs(
         console.out_json({"output": str(output), "runs": [_row(run, removed) for run in listed]})
         return
     _tell(listed)
-    for item in [] if clean else rubbish:
-        console.out(f"can go: {item.path}  {size(item.size)}  {item.why}")
     if rubbish and not clean:
+        console.out_lines(f"can go: {_shown(item)}" for item in rubbish)
         console.err("remove what can go: vlcli runs --clean")
+
+
+def _shown(item: Leftover) -> str:
+    return f"{item.path}  {size(item.size)}  {item.why}"
 
 
 def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
     # where no run has begun in the folder meanwhile
-
     if not rubbish:
         console.err("nothing to remove")
         return []
-    for item in rubbish:
-        console.err(f"{item.path}  {size(item.size)}  {item.why}")
+    console.err_lines(map(_shown, rubbish))
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
@@ -67,9 +68,10 @@ def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Lefto
 
 
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
-
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
-    items = [{**item, "removed": item["path"] in removed} for item in items]
+    items = [
+        {"path": str(item.path), "bytes": item.size, "why": item.why, "removed": str(item.path) in removed}
+        for item in run.leftovers
+    ]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
     main = main_number(run.folder)
@@ -78,7 +80,6 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
 
 
 def _tell(listed: list[Run]) -> None:
-
     rows = []
     for run in listed:
         state = run.state
@@ -125,7 +126,6 @@ def follow(
 
 
 def _folder(name: str | None, output: Path) -> Path:
-
     folders = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
     alive = [path for path in folders if path.is_dir() and run_state.is_alive(path)]
     if name is None and alive:
@@ -137,7 +137,7 @@ def _folder(name: str | None, output: Path) -> Path:
             if (folder / "recipe.yaml").is_file() or run_state.read(folder) is not None:
                 return folder
     hint = f"vlcli follow {alive[-1].name}" if alive else "see all runs: vlcli runs"
-    what = "There is no such run." if name is not None else "No run is under way."
+    what = "No run is under way." if name is None else "There is no such run."
     got = ", ".join(str(path) for path in alive)
     raise DataError(what, where=name or str(output), got=f"running: {got}" if got else "", hint=hint)
 
@@ -158,9 +158,7 @@ def _in_view(folder: Path, state: RunState) -> RunState:
 
 def _next(folder: Path, before: RunState) -> RunState:
     # a run whose file has gone did all it was asked to
-
-    now = run_state.seen(folder)
-    if now is not None:
+    if (now := run_state.seen(folder)) is not None:
         return now
     if not run_state.is_alive(folder) and not (folder / run_state.FILE).exists():
         before.status = "done"
@@ -184,18 +182,16 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
             told[stage.name] = stage.status
             if stage.status != "waiting" and (changed or (late and stage.status == "running")):
                 console.err(f"{stage.name}: {stage.status}  {live.in_a_line(stage, time.time())}".rstrip())
-        if late:
-            spoken = time.monotonic()
         if state.status != "running":
             return state
         if late:
             console.err(f"{state.recipe}: {live.summary(state, time.time())}")
+            spoken = time.monotonic()
         time.sleep(_EVERY)
         state = _next(folder, state)
 
 
 def _tell_end(folder: Path, state: RunState | None) -> int:
-
     if state is None:
         run = leftovers.look_at(folder)
         word, stages = run.state, run.stages

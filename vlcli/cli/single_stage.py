@@ -10,7 +10,7 @@ from typer import Option
 from vlcli import registry
 from vlcli.cli import options
 from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
-from vlcli.cli.run import carry_out, chosen, run_one
+from vlcli.cli.run import carry_out, run_kind
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder, write_bytes
 from vlcli.recipe import stage_record
@@ -48,10 +48,10 @@ def draw(
         names, overrides = options.split_words(words)
         if names:
             raise UsageError("Name a drawing or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
-        run_one(recipe, overrides, replace(request, kind=None if request.only else "draw"), verb="draw")
+        run_kind(recipe, "draw", overrides, request)
         return
     name, overrides = options.one_name(words, "drawing")
-    request = replace(request, kind=None, only=None, folder=request.output / "draw")
+    request = replace(request, only=None, folder=request.output / "draw")
     resolved = _resolved(name, overrides, [_find(one, request.output) for one in source or []], root)
     carry_out(resolved, request, lambda outcome: {"files": list(map(str, _copied(outcome, out, request.force)))})
 
@@ -136,10 +136,9 @@ def export(
     names, more = options.split_words(words)
     if not names:
         if format_ or out:
-            got = " ".join(word for word, is_there in {"--format": format_, "-o": out}.items() if is_there)
+            got = " ".join(word for word, value in {"--format": format_, "-o": out}.items() if value)
             raise UsageError("Say which model to export.", got=got, expected="vlcli export MODEL --format hub -o OUT")
-        request = replace(request, kind=None if request.only else "export")
-        run_one(chosen(recipe, "export", request), more, request, verb="export")
+        run_kind(recipe, "export", more, request)
         return
     if recipe or len(names) > 1 or not format_:
         expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"
@@ -172,4 +171,4 @@ def _export(model: str, overrides: list[str], form: str, out: Path | None, reque
                 folder = out
         return {"exported": str(folder)}
 
-    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "export"), exported)
+    carry_out(resolved, replace(request, only=None, folder=request.output / "export"), exported)

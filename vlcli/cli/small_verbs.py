@@ -17,7 +17,10 @@ from vlcli.errors import DataError, Problem, RecipeError, UsageError, VlcliError
 from vlcli.files import write_text
 from vlcli.plain import comma_list
 from vlcli.recipe import plan
+from vlcli.recipe import trust as trusting
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
+from vlcli.recipe.table import is_table, load_table
 from vlcli.recipe.validate import shallow
 
 if TYPE_CHECKING:
@@ -39,38 +42,31 @@ def validate(
     verbose: options.Verbose = 0,
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     name, overrides = options.one_name(words)
     if is_table(name):
-        table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
+        table = load_table(name, overrides, trust=trust, deep=deep, many=yes)
         problems: list[Problem] = []
-        rows = []
         for label in table.chosen:
             try:
                 _check(table.member(label), deep, output, verbose)
-                rows.append(label)
             except RecipeError as error:
                 problems += [replace(one, key=f"{label}: {one.key}") for one in error.problems]
         if problems:
             raise RecipeError(problems, table.reference)
-        facts: dict[str, Any] = {"recipe": table.name, "rows": rows}
-        count, unit = len(rows), "row"
+        recipe, unit, parts = table.name, "row", table.chosen
     else:
         resolved = load(name, overrides, trust=trust, deep=deep)
         _check(resolved, deep, output, verbose)
-        facts, count, unit = {"recipe": resolved.name, "stages": list(resolved.stages)}, len(resolved.stages), "stage"
+        recipe, unit, parts = resolved.name, "stage", list(resolved.stages)
     if json_:
-        console.out_json({**facts, "valid": True, "deep": deep})
+        console.out_json({"recipe": recipe, f"{unit}s": parts, "valid": True, "deep": deep})
         return
-    console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {count} {unit}{'s' * (count != 1)}")
+    console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {len(parts)} {unit}{'s' * (len(parts) != 1)}")
     if not deep:
         console.err(f"not checked: options of components, data (vlcli validate {name} --deep checks them)")
 
 
 def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
-
     if not deep:
         if problems := shallow(resolved):
             raise RecipeError(problems, resolved.reference)
@@ -78,8 +74,7 @@ def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
     from vlcli.runner.preflight import preflight
 
     planner, steps = plan.make(resolved, plan.RunOptions(output))
-    for line in preflight(planner, steps, list(resolved.stages), console.progress(verbose)):
-        console.err(line)
+    console.err_lines(preflight(planner, steps, list(resolved.stages), console.progress(verbose)))
 
 
 @guarded
@@ -133,8 +128,6 @@ def trust(
 
     vlcli trust --list
     """
-    from vlcli.recipe import trust as trusting
-
     if not places and not show:
         raise UsageError("Name a folder to trust.", expected="vlcli trust FOLDER, or vlcli trust --list")
     if remove and not places:
@@ -181,17 +174,14 @@ def _describe(one: Any, json_: bool) -> None:
         console.out_json({**facts, "trial": None if trial is None else vars(trial)})
         return
     console.out(f"{one.name}: {one.file.about}")
-    for label in ("family", "source", "licence", "layout", "written_by", "code"):
-        if facts[label]:
-            console.out(f"  {label.replace('_', ' ')}: {facts[label]}")
+    labels = ("family", "source", "licence", "layout", "written_by", "code")
+    console.out_lines(f"  {label.replace('_', ' ')}: {facts[label]}" for label in labels if facts[label])
     console.out(f"  holds: {facts['tensors']} tensors, {facts['numbers']:,} numbers")
-    for score in one.file.scores:
-        console.out(f"  {score.task}: {score.metric} {score.value:g}")
+    console.out_lines(f"  {score.task}: {score.metric} {score.value:g}" for score in one.file.scores)
     if trial is not None:
         console.out(f"  read by: {_spec(one)}")
         _tell(trial)
-        for line in reasons(trial):
-            console.out(f"    {line}")
+        console.out_lines(f"    {line}" for line in reasons(trial))
 
 
 def _spec(one: Any) -> str:
@@ -205,9 +195,7 @@ def _tell(trial: Trial) -> None:
 
 
 def _tell_names(groups: Mapping[str, Collection[str]], indent: str) -> None:
-    for what, names in groups.items():
-        if names:
-            console.out(f"{indent}{len(names)} {what}: {comma_list(names, 6)}")
+    console.out_lines(f"{indent}{len(names)} {what}: {comma_list(names, 6)}" for what, names in groups.items() if names)
 
 
 def _identify(path: Path, json_: bool) -> None:
@@ -215,11 +203,11 @@ def _identify(path: Path, json_: bool) -> None:
     from vlcli.checkpoints.trial import attempt
 
     if path.is_dir():
-        expected = "model.safetensors or pytorch_model.bin"
-        files = [path / name for name in expected.split(" or ") if (path / name).is_file()]
-        if not files:
-            raise DataError("There are no weights here.", where=str(path), expected=expected)
-        path = files[0]
+        names = ("model.safetensors", "pytorch_model.bin")
+        file = next((path / name for name in names if (path / name).is_file()), None)
+        if file is None:
+            raise DataError("There are no weights here.", where=str(path), expected=" or ".join(names))
+        path = file
     tensors = read_tensors(path)
     nearest = matches(tensors)[:3]
     if not nearest:
@@ -236,7 +224,7 @@ def _identify(path: Path, json_: bool) -> None:
         return
     count = sum(entry.count for entry in tensors.values())
     console.out(f"{path}: {len(tensors)} tensors, {count:,} numbers")
-    for one in nearest[:1] if not nearest[0].faults else nearest:
+    for one in nearest if nearest[0].faults else nearest[:1]:
         _tell_match(one)
     if trial is not None:
         console.out(f"read by {_spec(nearest[0].checkpoint)}:")
@@ -253,7 +241,7 @@ def _tell_match(one: Match) -> None:
     known = one.checkpoint
     files = [file.name for file in known.family.files if file.layout == known.file.layout]
     named = f" (as {', '.join(files[:3])}{' ...' if len(files) > 3 else ''})" if files else ""
-    exact = "exactly" if not one.faults else f"in all but {one.faults} names"
+    exact = f"in all but {one.faults} names" if one.faults else "exactly"
     console.out(f"layout {known.family.family}: {known.file.layout}{named}, {exact}; {known.layout.about or ''}")
     shapes = [f"{name} {file} for {known}" for name, (file, known) in one.other_shape.items()]
     _tell_names({"of another shape": shapes, "not in the file": one.missing, "further": one.further}, "  ")

@@ -1,6 +1,7 @@
 """Makes the results of a table from run folders: seeds of one row, and rows."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -94,15 +95,14 @@ def _stages(run: RunFacts) -> dict[str, StageFacts]:
     return {n: stage for n, stage in run.stages.items() if stage.kind == "evaluate" or (alone and stage.metrics)}
 
 
-def write_tables(folder: Path, stem: str = "table") -> list[Path]:
-    """Write the files of a run's table into its folder, and return them; none where it has nothing to show yet."""
+def write_tables(folder: Path) -> None:
+    """Write the files of a run's table into its folder, unless it has nothing to show yet."""
     from vlcli.tables.outputs import write_table
 
-    try:
+    with suppress(UsageError):
         table = table_of([read_run(folder)])
-    except UsageError:
-        return []
-    return write_table(table, folder, stem) if any(row.done for row in table.rows) else []
+        if any(row.done for row in table.rows):
+            write_table(table, folder)
 
 
 def model_index(table: TableResults, summary: Summary) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
 from vlcli.builders.readers import open_readers
 from vlcli.data.files import read_text
 from vlcli.data.pipeline import Pipeline
@@ -52,13 +51,18 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
     return Source(resolved.built_task, resolved.data, root, stage.missing)
 
 
-def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
+def source_of_stage(
+    folder: Path, record: StageRecord, split: str | None, root: Path | None, task: Spec | None = None
+) -> Source:
     """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
+
+    Args:
+        task: in place of the stage's own.
 
     Raises:
         UsageError: the stage has no task.
     """
-    spec = record.config.get("task") or _trained_task(folder, record)
+    spec = task or record.config.get("task") or _trained_task(folder, record)
     if spec is None or record.kind not in ("evaluate", "finetune"):
         expected = "an evaluate stage, or a finetune stage with a task"
         hint = "name the task: vlcli eval TASK --predictions FILE --root DATA"
@@ -242,12 +246,3 @@ def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str
         for name, value in zip(("boxes", "categories", "scores"), values, strict=True):
             picture[name].append(value)
     return pictures
-
-
-def built(name: str) -> Spec:
-    """Return the recipe entry of a task.
-
-    Raises:
-        ComponentError: there is no such task.
-    """
-    return {"name": registry.find("tasks", name).name}
