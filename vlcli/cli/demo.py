@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Exit, Option
 
@@ -75,7 +74,7 @@ def demo(
         if not server.is_local:
             progress.warn("everyone who reaches this machine can open the page; it has no password")
         progress.info("open this address in a browser; Ctrl-C ends the page")
-        _serve(server)
+        server.serve_forever(poll_interval=0.1)
     except Stopped as stop:
         if not serving:
             raise
@@ -91,13 +90,3 @@ def _about(demo: Demo) -> str:
     can = [use["name"] for use in page["uses"]]
     can += [f"search in {page['folder']['pictures']} pictures"] if page["folder"] else []
     return f"{page['model']}: {', '.join(can)}; an answer takes at most about {page['within']} s"
-
-
-def _serve(server: Any) -> None:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.5)
-    finally:
-        server.shutdown()

@@ -11,11 +11,14 @@ from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
-from vlcli.recipe.locate import COUNTED, Published, is_recipe, locate
+from vlcli.recipe.load import about, load, read_chain
+from vlcli.recipe.locate import COUNTED, Published, RecipeFile, is_recipe, locate, slug
+from vlcli.recipe.table import is_table, load_table
 from vlcli.recipe.yaml import to_yaml
 from vlcli.registry import FILES, KINDS, Entry, describe, entries, lacking, names, private_imports_of, status
 from vlcli.registry.contract import incomplete
 from vlcli.registry.entries import not_installed, reinstall
+from vlcli.registry.lookup import Broken
 
 ALL = "all"
 """The word that stands for every kind."""
@@ -57,7 +60,6 @@ def ls(
 
 
 def _list_kinds() -> None:
-
     rows = []
     for kind in KINDS:
         known = names(kind)
@@ -69,39 +71,33 @@ def _list_kinds() -> None:
 
 
 def _list_components(kind: str | None, check: bool, json_: bool) -> None:
-    from vlcli.recipe.load import about
     from vlcli.registry.summaries import summary
 
-    components = entries(kind)
+    faults = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)} if check else {}
     rows: list[dict[str, Any]] = []
-    for entry in components:
+    for entry in entries(kind):
         row = {name: getattr(entry, name) for name in ("kind", "name", "distribution", "version", "value")}
         if kind is not None:
             row["about"] = about(entry.name) if entry.kind == "recipes" else summary(entry)
+        if check:
+            row |= _checked(entry, faults.get((entry.kind, entry.name, entry.distribution)))
         rows.append(row)
-    broken = _check(rows, components, kind) if check else False
     if json_:
         console.out_json({"components": rows})
     else:
         columns = ["kind", "name", "from", *(["about"] if kind is not None else []), *(["state"] if check else [])]
-        sources = [f"{row['distribution']} {row['version']}".strip() for row in rows]
-        states = [{"state": _state(row)} if check else {} for row in rows]
-        cells = [{**row, "from": source, **more} for row, source, more in zip(rows, sources, states, strict=True)]
-        console.table(columns, [[row[column] for column in columns] for row in cells])
-    if broken:
+        for row in rows:
+            row["from"] = f"{row['distribution']} {row['version']}".strip()
+            row["state"] = _state(row) if check else ""
+        console.table(columns, [[row[column] for column in columns] for row in rows])
+    if faults:
         raise Exit(4)
 
 
-def _check(rows: list[dict[str, Any]], components: Sequence[Entry], kind: str | None) -> bool:
-
-    broken = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)}
-    for row, entry in zip(rows, components, strict=True):
-        row["private"] = private_imports_of(entry)
-        fault = broken.get((row["kind"], row["name"], row["distribution"]))
-        row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
-        known = row["kind"] not in FILES and not fault
-        row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
-    return bool(broken)
+def _checked(entry: Entry, fault: Broken | None) -> dict[str, Any]:
+    lacks = "" if fault or entry.kind in FILES else lacking(entry.kind, f"{entry.distribution}:{entry.name}")
+    broken = {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
+    return {"private": private_imports_of(entry), **broken, "lacks": lacks}
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -125,25 +121,21 @@ def _list_checkpoints(json_: bool) -> None:
     from vlcli.checkpoints.load import every
     from vlcli.checkpoints.trial import as_row, score
 
-    known = every()
-    rows = [as_row(one) for one in known]
+    known = [(as_row(one), score(one)) for one in every()]
     if json_:
-        console.out_json({"checkpoints": rows})
+        console.out_json({"checkpoints": [row for row, _ in known]})
         return
-    cells = [
-        [row["file"], row["family"], row["about"], f"{row['numbers']:,}", row["licence"], score(one)]
-        for one, row in zip(known, rows, strict=True)
-    ]
+    keys = ("file", "family", "about", "numbers", "licence")
+    cells = [[f"{row[key]:,}" if key == "numbers" else row[key] for key in keys] + [best] for row, best in known]
     console.table(["file", "family", "what it is", "numbers", "licence", "published"], cells)
 
 
 def _list_rows(name: str, as_json: bool) -> None:
-    from vlcli.recipe.table import load_table
-
-    table = load_table(name, [], plugins=False)
-    rows: list[dict[str, Any]] = []
+    table = load_table(name, plugins=False)
     others = table.written.others
-    for label, row in (table.rows | others).items():
+    written = table.rows | others
+    rows: list[dict[str, Any]] = []
+    for label, row in written.items():
         published = {metric: asdict(number) for metric, number in row.published.items()}
         name = label if label in others else f"{table.reference}:{label}"
         facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
@@ -152,13 +144,11 @@ def _list_rows(name: str, as_json: bool) -> None:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})
         return
-    written = [*table.rows.values(), *others.values()]
-    numbers = {(key, one.split): one for row in written for key, one in row.published.items()}
-    cells = [
-        [row["name"] + (" (reference)" if row["reference"] else ""), row["about"]]
-        + [one.published[key].text if key in one.published else "-" for key, _ in numbers]
-        for row, one in zip(rows, written, strict=True)
-    ]
+    numbers = {(key, one.split): one for row in written.values() for key, one in row.published.items()}
+    cells = []
+    for row, one in zip(rows, written.values(), strict=True):
+        texts = [one.published[key].text if key in one.published else "-" for key, _ in numbers]
+        cells.append([row["name"] + (" (reference)" if row["reference"] else ""), row["about"], *texts])
     heads = [f"published {key.removesuffix(f' on {split}')} on {split}" for key, split in numbers]
     console.table(["row", "about", *heads], cells, table.title)
     for head, one in zip(heads, numbers.values(), strict=True):
@@ -205,7 +195,6 @@ def show(
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
-
     kinds = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
         return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
@@ -216,11 +205,8 @@ def _unknown(name: str, kind: str | None) -> Exception:
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if is_table(name):
-        table = load_table(name, overrides or [], plugins=False)
+        table = load_table(name, overrides, plugins=False)
         value = table.document.value
         if table.chosen != list(table.written.rows):
             value = {**value, "rows": {label: value["rows"].get(label) for label in table.chosen}}
@@ -233,12 +219,9 @@ def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
 
 def published_of(name: str) -> dict[str, Any]:
     """Returns the published numbers of a row (``TABLE:ROW``) by metric."""
-    from vlcli.recipe.table import load_table
-
     source = locate(name)
-    if not source.row:
-        return {}
-    return {key: asdict(one) for key, one in load_table(name, plugins=False).rows[source.row].published.items()}
+    published = load_table(name, plugins=False).rows[source.row].published if source.row else {}
+    return {key: asdict(one) for key, one in published.items()}
 
 
 def _sources(recipe: Any, words: Sequence[str]) -> dict[str, Any]:
@@ -256,9 +239,7 @@ def _show_component(item: dict[str, Any]) -> None:
         "needs a model that can": ", ".join(item["requires"]),
         "source": item["origin"],
     }
-    for label, text in facts.items():
-        if text:
-            console.out(f"{label}: {text}")
+    console.out_lines(f"{label}: {text}" for label, text in facts.items() if text)
     needed = "(must be given)"
     rows = [[p["name"], p["type"], needed if p["required"] else repr(p["default"])] for p in item["parameters"]]
     if rows:
@@ -268,7 +249,6 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-
     for index, source in enumerate(recipe["sources"]):
         console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
     for metric, number in recipe.get("published", {}).items():
@@ -285,11 +265,9 @@ def cp(
     json_: options.Json = False,
 ) -> None:
     """Copy a recipe, comments kept, to start one's own from."""
-    from vlcli.recipe.load import locate, slug
-
     source = locate(recipe)
     text = _portable(recipe, source)
-    if dest is not None and str(dest) == "-":
+    if str(dest) == "-":
         console.out(text.rstrip())
         return
     file = f"{slug(source.name)}.yaml" if source.row else source.file.name
@@ -300,14 +278,11 @@ def cp(
     console.answer(json_, {"path": str(target)}, str(target))
 
 
-def _portable(name: str, source: Any) -> str:
+def _portable(name: str, source: RecipeFile) -> str:
     # parents are merged in where the recipe names one by a path that a copy would lose
-    from vlcli.recipe.load import read_chain
-
     document, chain = read_chain(source)
     if not source.row and (len(chain) == 1 or chain[1].name in names("recipes")):
-        text: str = source.file.read_text(encoding="utf-8")
-        return text
+        return source.file.read_text(encoding="utf-8")
     value = {key: item for key, item in document.value.items() if key != "extends"}
     parents = ", ".join(one.name for one in chain[1:])
     origin = f"a row of {source.table}, with its parents" if source.row else f"with its parents ({parents})"

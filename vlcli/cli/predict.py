@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError, shown
 from vlcli.plain import to_plain
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import slug
 from vlcli.recipe.yaml import scalar
 from vlcli.registry import names
 
@@ -68,8 +70,6 @@ def load_model(
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
     # the extraction that the model learnt from, of another folder
-    from vlcli.recipe.load import slug
-
     record = stage_record.read(model) or stage_record.read(model.parent)
     recipe, stage = "RECIPE", "STAGE"
     for path in map(Path, record.features if record else []):
@@ -79,10 +79,10 @@ def _extraction(model: Path, verb: str, folder: str) -> str:
             file = extract.recipe if Path(extract.recipe).is_file() else str(store.parent / "recipe.yaml")
             recipe, stage = known or file, extract.stage
             break
-    root, data = f"stages.{stage}.root={folder}", f"'stages.{stage}.data={{name: folder, images: .}}'"
+    words = f"stages.{stage}.root={folder} 'stages.{stage}.data={{name: folder, images: .}}'"
     where = ", where FOLDER holds the pictures" if folder == "FOLDER" else ""
-    extract_it = f"vlcli extract --recipe {recipe} --only {stage} {root} {data}"
-    return f"{extract_it}{where}; then {verb} with --features and the folder it prints"
+    command = f"vlcli extract --recipe {recipe} --only {stage} {words}{where}"
+    return f"{command}; then {verb} with --features and the folder it prints"
 
 
 STDIN = "-"
@@ -132,10 +132,9 @@ def predict(
     model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
     options.refuse_bytes(said)
-    named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
-    piped = pictures == [STDIN]
-    named["extractor"] = read_extractor(extractor)
-    loaded = load_model(model, "predict", None if piped else pictures, device, **named)
+    sources: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
+    sources["extractor"], piped = read_extractor(extractor), pictures == [STDIN]
+    loaded = load_model(model, "predict", None if piped else pictures, device, **sources)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
@@ -164,10 +163,9 @@ def read_extractor(value: str | None) -> dict[str, Any] | None:
     """Returns the mapping of ``--extractor``."""
     if value is None:
         return None
-    try:
+    spec = None
+    with suppress(ValueError):
         spec = scalar(value)
-    except ValueError:
-        spec = None
     if not isinstance(spec, dict) or not spec:
         expected = "'{name: backbone, weights: resnet50.pth}', or '{weights: FILE}' for the known one"
         raise UsageError("--extractor is no mapping.", got=shown(value), expected=expected)
@@ -255,8 +253,8 @@ def ask(
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
     options.refuse_bytes(text)
-    named: dict[str, Any] = {"features": features, "features_from": features_from}
-    loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **named)
+    sources: dict[str, Any] = {"features": features, "features_from": features_from}
+    loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **sources)
     images = pictures[0] if len(pictures) == 1 else pictures
     if loaded.answerer is None and loaded.ranker is None:
         silent = bool(loaded.uses) and loaded.use.text == "none"
@@ -301,15 +299,24 @@ def search(
 
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
-    _refuse(text, images, image, texts, sheet)
+    if (text is None) == (image is None):
+        got = "neither" if text is None else "both"
+        raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
+    if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
+        expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
+        raise UsageError("Say what is to be searched.", expected=expected)
     options.refuse_bytes(text)
     pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
     loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
-    if images is None:
-        assert image is not None
-        assert texts is not None
-        _tell_sentences(loaded, image, texts, top, objective, json_)
+    if image is not None and texts is not None:
+        from vlcli.tools.search import rank, read_sentences
+
+        sentences = read_sentences(texts)
+        vectors = loaded.embed_text(sentences, objective)
+        ranked = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
+        _tell({"query": str(image), "sentences": len(sentences)}, ranked, "text", "sentence", json_)
         return
+    assert images is not None
     progress = console.progress(verbose, quiet)
     how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
     index = loaded.index(images, objective=objective, **how)
@@ -319,39 +326,18 @@ def search(
         progress.warn(f"left out {name}: {reason}")
     if sheet is not None:
         draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
+    kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
+    _tell({"query": text or str(image), **index.counts, **kept}, nearest, "picture", "picture", json_)
+    if not json_:
+        progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
+
+
+def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str, head: str, json_: bool) -> None:
+    rows = [{"rank": rank, key: str(item), "score": score} for rank, (item, score) in enumerate(nearest, 1)]
     if json_:
-        rows = [{"rank": n, "picture": str(path), "score": score} for n, (path, score) in enumerate(nearest, 1)]
-        kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
-        console.out_json({"query": text or str(image), **index.counts, **kept, "found": rows})
-        return
-    _tell(["rank", "score", "picture"], nearest)
-    progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
-
-
-def _refuse(text: str | None, images: Path | None, image: Path | None, texts: Path | None, sheet: Path | None) -> None:
-    if (text is None) == (image is None):
-        got = "neither" if text is None else "both"
-        raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
-    if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
-        expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
-        raise UsageError("Say what is to be searched.", expected=expected)
-
-
-def _tell_sentences(loaded: Loaded, image: Path, texts: Path, top: int, objective: str, as_json: bool) -> None:
-    from vlcli.tools.search import rank, read_sentences
-
-    sentences = read_sentences(texts)
-    vectors = loaded.embed_text(sentences, objective)
-    nearest = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
-    if as_json:
-        rows = [{"rank": n, "text": text, "score": score} for n, (text, score) in enumerate(nearest, 1)]
-        console.out_json({"query": str(image), "sentences": len(sentences), "found": rows})
+        console.out_json({**facts, "found": rows})
     else:
-        _tell(["rank", "score", "sentence"], nearest)
-
-
-def _tell(columns: list[str], nearest: list[tuple[Any, float]]) -> None:
-    console.table(columns, [[str(n), f"{score:.3f}", str(item)] for n, (item, score) in enumerate(nearest, 1)])
+        console.table(["rank", "score", head], [[row["rank"], f"{row['score']:.3f}", row[key]] for row in rows])
 
 
 def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:
@@ -360,9 +346,7 @@ def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:
     from vlcli.drawings.base import save_picture
     from vlcli.report.sheet import INK, Cell, contact_sheet
 
-    cells = [
-        Cell(load_image(path), [(f"{number}. {score:.3f} {path.name}", INK)])
-        for number, (path, score) in enumerate(nearest, 1)
-    ]
+    labels = [f"{number}. {score:.3f} {path.name}" for number, (path, score) in enumerate(nearest, 1)]
+    cells = [Cell(load_image(path), [(label, INK)]) for (path, _), label in zip(nearest, labels, strict=True)]
     heading = (f"nearest to: {query}", "#1f5fbf")
     save_picture(contact_sheet(cells, columns=min(5, len(cells)), width=200, heading=heading), sheet)

@@ -218,10 +218,10 @@ def _recipe(name: str) -> dict[str, Any]:
     if not is_table(name):
         value: dict[str, Any] = load(name, plugins=False).document.value
         return {**value, "published": _told(published_of(name))}
-    table = load_table(name, [], plugins=False)
-    levels = {label: [level.value for level in table.rows[label].levels] for label in table.chosen}
-    rows = {label: {key: item for value in values for key, item in value.items()} for label, values in levels.items()}
+    table = load_table(name, plugins=False)
+    rows: dict[str, dict[str, Any]] = {}
     for label, row in table.rows.items():
+        rows[label] = {key: item for level in row.levels for key, item in level.value.items()}
         if row.published:
             rows[label]["published"] = _told({key: asdict(one) for key, one in row.published.items()})
     return {**table.document.value, "rows": rows}

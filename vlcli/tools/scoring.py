@@ -81,8 +81,7 @@ def _trained_task(folder: Path, record: StageRecord) -> Spec | None:
         for stage in (model, model.parent):
             trained = stage_record.read(stage)
             if trained is not None and trained.config.get("task"):
-                spec: Spec = trained.config["task"]
-                return spec
+                return dict(trained.config["task"])
     return None
 
 
@@ -131,13 +130,13 @@ class Predictions:
         keys = [self._key(key, targets) for key, targets in examples]
         lacking = [key for (key, _), known in zip(examples, keys, strict=True) if known is None]
         lacking = [] if isinstance(self.rows, ByPicture) else lacking
-        unknown = [key for key in self.rows if key not in set(keys)]
+        known_keys = set(keys)
+        unknown = [key for key in self.rows if key not in known_keys]
         if not lacking and not unknown:
             return
-        what = f"{len(unknown):,} predictions belong to no example."
+        wrong, what = unknown, f"{len(unknown):,} predictions belong to no example."
         if lacking:
-            what = f"{len(lacking):,} of {len(examples):,} examples have no prediction."
-        wrong = lacking or unknown
+            wrong, what = lacking, f"{len(lacking):,} of {len(examples):,} examples have no prediction."
         raise DataError(
             what,
             where=str(self.file),
@@ -149,10 +148,8 @@ class Predictions:
     def of(self, batch: Batch) -> list[dict[str, Any]]:
         """Return the predictions of a batch."""
         columns = {name: target(batch, name) for name in ("question_id", "identifier")}
-        keys = [
-            self._key(key, {name: values[row] for name, values in columns.items()})
-            for row, key in enumerate(batch.keys)
-        ]
+        targets = [{name: values[row] for name, values in columns.items()} for row in range(len(batch.keys))]
+        keys = [self._key(key, of_row) for key, of_row in zip(batch.keys, targets, strict=True)]
         return [{**NO_BOX} if key is None else self.rows[key] for key in keys]
 
     def _key(self, key: str, targets: Mapping[str, Any]) -> str | None:
@@ -191,8 +188,8 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
         key = next((str(row[name]) for name in KEYS if row.get(name) not in (None, "")), None)
         name = next((name for name in SAID if name in row), None)
         if key is None or (name is None and not (boxes and "boxes" in row)):
-            got, expected = shown(row, 80), '{"key": ..., "prediction": ...}, or a file that the task writes'
-            raise DataError("A row is no prediction.", where=f"{file}: {line}", got=got, expected=expected)
+            expected = '{"key": ..., "prediction": ...}, or a file that the task writes'
+            raise _bad_row("A row is no prediction.", file, line, row, expected)
         if key in predictions:
             got = f"{shown(key, 60)} in {lines[key]} and in {line}"
             raise DataError("Two predictions have one key.", where=str(file), got=got, hint="keep one of them")
@@ -217,9 +214,12 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         rows = ((name, _parsed(line, f"{file}: {name}")) for name, line in lines)
     for name, row in rows:
         if not isinstance(row, dict):
-            got, expected = shown(row, 80), '{"key": ..., ...}'
-            raise DataError("A row is no mapping.", where=f"{file}: {name}", got=got, expected=expected)
+            raise _bad_row("A row is no mapping.", file, name, row, '{"key": ..., ...}')
         yield name, row
+
+
+def _bad_row(what: str, file: Path, line: str, row: Any, expected: str) -> DataError:
+    return DataError(what, where=f"{file}: {line}", got=shown(row, 80), expected=expected)
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -239,10 +239,8 @@ def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str
             key, values = str(row["image_id"]), ([left, top, left + wide, top + high], row["category_id"], row["score"])
         except (KeyError, TypeError, ValueError):
             expected = '{"image_id": ..., "category_id": ..., "bbox": [x, y, width, height], "score": ...}'
-            where, got = f"{file}: {line}", shown(row, 80)
-            raise DataError("A row is no detection.", where=where, got=got, expected=expected) from None
-        new: dict[str, Any] = {"key": key, **{name: [] for name in NO_BOX}}
-        picture = pictures.setdefault(key, new)
+            raise _bad_row("A row is no detection.", file, line, row, expected) from None
+        picture = pictures.setdefault(key, {"key": key, **{name: [] for name in NO_BOX}})
         for name, value in zip(("boxes", "categories", "scores"), values, strict=True):
             picture[name].append(value)
     return pictures

@@ -40,17 +40,17 @@ class Index:
     @property
     def counts(self) -> dict[str, int]:
         """Pictures that can be found, those embedded now, those taken from the store, those left out."""
-        total, embedded = len(self.store), self.embedded
-        failures = len(self.failures)
-        return {"pictures": total, "embedded": embedded, "kept": total - embedded, "unreadable": failures}
+        total, failures = len(self.store), len(self.failures)
+        return {"pictures": total, "embedded": self.embedded, "kept": total - self.embedded, "unreadable": failures}
 
     def nearest(
         self, query: Tensor, top: int = 10, *, memory: int = 256, backend: Backend = "exact"
     ) -> list[tuple[Path, float]]:
         """Return the pictures with the largest product with a vector (D,), best first, each with that product."""
-        look: Callable[..., tuple[Tensor, Tensor]] = search if backend == "exact" else search_faiss
-        options = {"memory_mb": memory} if backend == "exact" else {}
-        scores, rows = look(query[None].cpu(), self.store.vectors, top, **options)  # (1, top) each
+        if backend == "exact":
+            scores, rows = search(query[None].cpu(), self.store.vectors, top, memory_mb=memory)  # (1, top) each
+        else:
+            scores, rows = search_faiss(query[None].cpu(), self.store.vectors, top)
         pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
         return [(self.folder / self.store.ids[row], score) for row, score in pairs]
 
@@ -97,7 +97,6 @@ def make_index(
     if todo and store is None:
         progress.info(f"vectors of {len(todo)} pictures are kept in {path} (elsewhere: --store FILE)")
     failures: dict[str, str] = {}
-
     with ThreadPoolExecutor(workers) as pool:
         for names in _batches(todo, batch_size, progress):
             tried = dict(zip(names, pool.map(lambda name: _tried(read, folder / name), names), strict=True))
@@ -115,9 +114,9 @@ def make_index(
 def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[str]]:
     if names:
         with progress.task("embed", len(names), "pictures") as bar:
-            for start in range(0, len(names), size):
-                yield names[start : start + size]
-                bar.advance(len(names[start : start + size]))
+            for batch in (names[start : start + size] for start in range(0, len(names), size)):
+                yield batch
+                bar.advance(len(batch))
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:

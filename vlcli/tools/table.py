@@ -35,9 +35,9 @@ class Table:
         """Return rows as strings; in brackets, the score of the most frequent answer or of chance."""
         rows = []
         for label, values in self.rows:
-            others = self.beside.get(label, {})
-            cells = [(_cell(value), others.get(name)) for name, value in zip(self.columns[1:], values, strict=True)]
-            rows.append([label, *(cell if other is None else f"{cell} ({_cell(other)})" for cell, other in cells)])
+            others = [self.beside.get(label, {}).get(name) for name in self.columns[1:]]
+            beside = ["" if other is None else f" ({_cell(other)})" for other in others]
+            rows.append([label, *(_cell(value) + other for value, other in zip(values, beside, strict=True))])
         return rows
 
     def text_title(self) -> str:
@@ -107,11 +107,10 @@ def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Seq
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])
     for label, seeds in runs.items():
-        table.chance |= {label} if any(map(by_chance, seeds)) else set()
-        beside = _over_seeds([baselines(names, metrics) for metrics in seeds])
-        table.beside[label] = dict(beside)
         means = _over_seeds(seeds)
         table.rows.append((label, [means.get(name) for name in names]))
+        table.beside[label] = dict(_over_seeds([baselines(names, metrics) for metrics in seeds]))
+    table.chance = {label for label, seeds in runs.items() if any(map(by_chance, seeds))}
     return table
 
 

@@ -58,10 +58,8 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
         writer = _Writer(scratch / IMAGES, max_pixels)
         for name, rows in tables:
             before = unpacked.tables.setdefault(name, 0)
-            with (
-                (progress or Silent()).task(f"unpack {name}", None, "rows") as bar,
-                (scratch / f"{name}.jsonl").open("a", encoding="utf-8") as stream,
-            ):
+            file, task = scratch / f"{name}.jsonl", (progress or Silent()).task(f"unpack {name}", None, "rows")
+            with task as bar, file.open("a", encoding="utf-8") as stream:
                 for number, row in enumerate(rows, before):
                     try:
                         plain = {key: writer.cell(cell, f"{name}-{number:06d}") for key, cell in row.items()}
@@ -107,9 +105,8 @@ def _files(source: Path) -> dict[str, list[Path]]:
             name = "-".join(_UNSAFE.sub("-", part) for part in parts if part not in ("", "data"))
             tables.setdefault(name or "train", []).append(file)
     if not tables:
-        expected = (
-            "a .parquet or .arrow file, a folder with splits, such as data/train-00000-of-00001.parquet, or arrays"
-        )
+        example = "data/train-00000-of-00001.parquet"
+        expected = f"a .parquet or .arrow file, a folder with splits, such as {example}, or arrays"
         raise DataError("There is no table here.", where=str(source), expected=expected)
     return tables
 
