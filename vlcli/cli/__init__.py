@@ -54,26 +54,24 @@ def _root(version: bool = Option(False, "--version", callback=_version, is_eager
     pass
 
 
-_RUN, _LOOK, _DATA = "Run", "Look", "Data"
-app.command("init", rich_help_panel=_RUN)(init.init)
-app.command("run", rich_help_panel=_RUN)(run.run)
-for _kind, _about in {
-    "extract": "Turn images into region features: the recipe's extract stages.",
-    "pretrain": "Pre-train: the recipe's pretrain stages, with what they build on.",
-    "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
-}.items():
-    app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
-app.command("rehearse", rich_help_panel=_RUN)(costs.rehearse)
-app.command("kit", rich_help_panel=_RUN)(costs.kit)
-app.command("export", rich_help_panel=_RUN)(single_stage.export)
-app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
-app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
-app.command("draw", rich_help_panel=_RUN)(single_stage.draw)
-app.command("predict", rich_help_panel=_RUN)(predict.predict)
-app.command("ask", rich_help_panel=_RUN)(predict.ask)
-app.command("search", rich_help_panel=_RUN)(predict.search)
-app.command("push", rich_help_panel=_RUN)(small_verbs.push)
-app.command("demo", rich_help_panel=_RUN)(demo.demo)
+_RUNNERS: dict[str, Callable[..., None]] = {
+    "init": init.init,
+    "run": run.run,
+    "extract": run.stage_verb("extract", "Turn images into region features: the recipe's extract stages."),
+    "pretrain": run.stage_verb("pretrain", "Pre-train: the recipe's pretrain stages, with what they build on."),
+    "finetune": run.stage_verb("finetune", "Fine-tune: the recipe's finetune stages, with what they build on."),
+    "rehearse": costs.rehearse,
+    "kit": costs.kit,
+    "export": single_stage.export,
+    "eval": evaluate.evaluate,
+    "reproduce": reproduce.reproduce,
+    "draw": single_stage.draw,
+    "predict": predict.predict,
+    "ask": predict.ask,
+    "search": predict.search,
+    "push": small_verbs.push,
+    "demo": demo.demo,
+}
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,
@@ -91,11 +89,11 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "report": results.report,
     "table": results.table,
 }
-for _name, _verb in _LOOKERS.items():
-    app.command(_name, rich_help_panel=_LOOK)(_verb)
-app.add_typer(features.app, name="features", rich_help_panel=_DATA)
-app.add_typer(data.app, name="data", rich_help_panel=_DATA)
-app.add_typer(plugin.app, name="plugin", rich_help_panel=_LOOK)
+for _name, _verb in (_RUNNERS | _LOOKERS).items():
+    app.command(_name, rich_help_panel="Look" if _name in _LOOKERS else "Run")(_verb)
+app.add_typer(features.app, name="features", rich_help_panel="Data")
+app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.add_typer(plugin.app, name="plugin", rich_help_panel="Look")
 
 
 WAITS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}

@@ -9,7 +9,7 @@ from typer import Argument, Exit, Option
 
 from vlcli import registry
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, report
+from vlcli.cli.guard import report, verb
 from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
 from vlcli.recipe.load import load
@@ -22,8 +22,7 @@ app = typer.Typer(
 _UNSURE = "not found on an official page; look at the source before you rely on it"
 
 
-@app.command("make")
-@guarded
+@verb(app, "make")
 def make(
     world: Annotated[str, Argument(help="Which world: shapes.")],
     folder: Annotated[Path, Argument(help="Where to.")],
@@ -56,8 +55,7 @@ def make(
     console.out(str(folder))
 
 
-@app.command("stats")
-@guarded
+@verb(app, "stats")
 def stats(
     words: options.RecipesAndWords = None,
     stage: Annotated[str | None, Option(help="One stage alone.")] = None,
@@ -96,8 +94,7 @@ def stats(
         raise Exit(codes[0])
 
 
-@app.command("coverage")
-@guarded
+@verb(app, "coverage")
 def coverage(
     answers: Annotated[Path, Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
     table: Annotated[Path, Argument(help="The table they are looked for in, e.g. all_ans.json.")],
@@ -116,8 +113,7 @@ def coverage(
         console.out(f"without one: {comma_list(map(repr, missing), 10)}")
 
 
-@app.command("concepts")
-@guarded
+@verb(app, "concepts")
 def concepts(
     captions: Annotated[list[Path], Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")],
     out: Annotated[
@@ -156,8 +152,7 @@ def concepts(
     console.out(f"{path}: {len(words)} words ({by_group}) of {len(texts):,} pictures")
 
 
-@app.command("unpack")
-@guarded
+@verb(app, "unpack")
 def unpack(
     source: Annotated[Path, Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
     into: Annotated[Path, Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
@@ -185,8 +180,7 @@ def unpack(
     console.out(f"next: vlcli init {into} -o first.yaml")
 
 
-@app.command("where")
-@guarded
+@verb(app, "where")
 def where(words: options.RecipesAndWords = None, trust: options.Trust = False, json_: options.Json = False) -> None:
     """Say of every data set and checkpoint of a recipe whether it is there, and how you get it where it is not.
 

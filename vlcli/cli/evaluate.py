@@ -9,14 +9,13 @@ from typer import Option
 
 from vlcli import registry
 from vlcli.cli import console, options
-from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
+from vlcli.cli.guard import RunRequest, one_stage, requested
 from vlcli.cli.run import QUICKSTART, carry_out, run_kind
 from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load, slug
 
 
-@guarded
 @requested
 def evaluate(
     words: Annotated[

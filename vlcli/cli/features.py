@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import verb
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -21,8 +21,7 @@ BoxSet = Annotated[str | None, Option(help="The box set; needed where there are 
 Compression = Annotated[str | None, Option(help="gzip or lzf: smaller, slower to read.")]
 
 
-@app.command("info")
-@guarded
+@verb(app, "info")
 def info(path: Store, json_: options.Json = False) -> None:
     """Counts, widths, size and provenance."""
     from vlcli.features.inspect import info as read_info
@@ -46,8 +45,7 @@ def _short(value: Any, most: int = 8) -> str:
     return str(value)
 
 
-@app.command("verify")
-@guarded
+@verb(app, "verify")
 def verify(
     path: Store, json_: options.Json = False, quiet: options.Quiet = False, verbose: options.Verbose = 0
 ) -> None:
@@ -63,8 +61,7 @@ def verify(
         raise Exit(5)
 
 
-@app.command("merge")
-@guarded
+@verb(app, "merge")
 def merge(
     stores: Annotated[
         list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
@@ -97,8 +94,7 @@ def merge(
     console.answer(json_, {"path": file}, file)
 
 
-@app.command("join")
-@guarded
+@verb(app, "join")
 def join(
     stores: Annotated[list[Path], Argument(help="The shards.")],
     into: Annotated[Path, Option("--out", "-o", help="The index, in a folder above the shards.")],
@@ -113,8 +109,7 @@ def join(
     console.answer(json_, {"path": file}, file)
 
 
-@app.command("import")
-@guarded
+@verb(app, "import")
 def import_(
     format: Annotated[str, Argument(help=f"One of: {IMPORTED}.")],
     source: Annotated[Path, Argument(help="The file, folder or prefix.")],
@@ -153,8 +148,7 @@ def import_(
         console.err(f"left out: see {errors_file(out)}")
 
 
-@app.command("export")
-@guarded
+@verb(app, "export")
 def export(
     format: Annotated[str, Argument(help=f"One of: {EXPORTED}.")],
     path: Store,
@@ -182,8 +176,7 @@ def export(
     console.err_lines(report.notes)
 
 
-@app.command("draw")
-@guarded
+@verb(app, "draw")
 def draw(
     path: Store,
     pictures: Annotated[list[Path], Argument(help="Pictures whose boxes the store holds.")],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from typer import Exit
+from typer import Exit, Typer
 
 from vlcli import stopping
 from vlcli.cli import options
@@ -75,6 +75,11 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 raise Exit(report(error, as_json, verbose)) from None
 
     return with_options(wrapper, command, [_option("verbose", 0, options.Verbose)])
+
+
+def verb(app: Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a guarded command to a group of commands."""
+    return lambda command: app.command(name)(guarded(command))
 
 
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
@@ -170,7 +175,7 @@ class RunRequest(Request):
 
 
 def requested(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the shared options behind its own; it takes them together as ``request``."""
+    """Gives a guarded command the shared options behind its own; it takes them together as ``request``."""
     hints = get_type_hints(Request, include_extras=True)
     shared = [_option(field.name, field.default, hints[field.name]) for field in fields(Request)]
 
@@ -185,7 +190,7 @@ def requested(command: Callable[..., None]) -> Callable[..., None]:
             raise Exit(launch(request.processes or 1))
         command(**values, request=request)
 
-    return with_options(wrapper, command, shared)
+    return guarded(with_options(wrapper, command, shared))
 
 
 def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:

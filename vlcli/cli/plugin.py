@@ -9,7 +9,7 @@ from typer import Argument, Exit, Option
 from typer.core import TyperGroup
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import guarded, verb
 from vlcli.errors import ComponentError
 from vlcli.registry import load, names
 
@@ -59,8 +59,7 @@ app = typer.Typer(
 )
 
 
-@app.command("new")
-@guarded
+@verb(app, "new")
 def new(
     name: Annotated[str, Argument(help="Name of the package: my-paper.")],
     folder: Annotated[Path | None, Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
@@ -83,8 +82,7 @@ def new(
     console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
-@app.command("check")
-@guarded
+@verb(app, "check")
 def check(
     what: Annotated[
         str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")

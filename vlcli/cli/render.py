@@ -10,9 +10,8 @@ from vlcli.cli.guard import RunRequest, as_vlcli, report
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, VlcliError, each_once
 from vlcli.progress import Progress
-from vlcli.recipe import plan as planning
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
+from vlcli.recipe.plan import PlannedStage, Planner, RunOptions, make
 from vlcli.recipe.validate import shallow
 from vlcli.runner.execute import StageOutcome
 from vlcli.tools.table import recipe_table
@@ -22,7 +21,7 @@ _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 def read_plan(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage], list[Problem]]:
     """Plans a run and returns its planner, its stages and what is wrong with those that would run."""
-    planner, steps = planning.make(resolved, options)
+    planner, steps = make(resolved, options)
     return planner, steps, shallow(resolved, [step.name for step in steps if step.works or step.action == "blocked"])
 
 

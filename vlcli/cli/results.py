@@ -49,14 +49,13 @@ def table(
 
     vlcli table tiny-irpe --format latex -o table4.tex --plot table4.svg
     """
-    from vlcli.tables.outputs import FORMATS, write_plot
+    from vlcli.tables import outputs, text
     from vlcli.tables.results import write_results
     from vlcli.tables.summary import summarise
-    from vlcli.tables.text import aligned
     from vlcli.tools.run_tables import collect, model_index
 
     form = "json" if json_ else form
-    forms: dict[str, Callable[[Summary], str]] = {"text": aligned, **FORMATS}
+    forms: dict[str, Callable[[Summary], str]] = {"text": text.aligned, **outputs.FORMATS}
     known = [*forms, "json", "model-index"]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
@@ -75,7 +74,7 @@ def table(
         tell(summary)
     else:
         console.out(forms[form](summary).rstrip("\n"))
-    console.err_lines(f"plot: {write_plot(summary, path)}" for path in plot or [])
+    console.err_lines(f"plot: {outputs.write_plot(summary, path)}" for path in plot or [])
 
 
 def tell(summary: Summary) -> None:

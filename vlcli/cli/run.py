@@ -9,7 +9,7 @@ from typer import Exit, Option
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, guarded, requested
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.cli.render import write_page
 from vlcli.errors import UsageError, VlcliError
 from vlcli.plain import as_list
@@ -34,7 +34,6 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
     return recipe or QUICKSTART
 
 
-@guarded
 @requested
 def run(
     words: options.RecipesAndWords = None,
@@ -105,7 +104,7 @@ def stage_verb(kind: str, about: str) -> Any:
     ) -> None:
         command([*(words or []), *(["strict=true"] if strict else [])], recipe, request=request)
 
-    verb = guarded(requested(extraction if kind == "extract" else command))
+    verb = requested(extraction if kind == "extract" else command)
     verb.__doc__ = about
     return verb
 

@@ -12,9 +12,7 @@ from vlcli.cli.guard import guarded
 from vlcli.cli.words import age, main_metrics, number, size, spent
 from vlcli.errors import DataError
 from vlcli.recipe import leftovers, run_state, stage_record
-from vlcli.recipe.leftovers import Leftover, Run
 from vlcli.recipe.locate import slug
-from vlcli.recipe.run_state import RunState
 from vlcli.stopping import Stopped
 from vlcli.tools.table import main_number
 
@@ -47,11 +45,11 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _shown(item: Leftover) -> str:
+def _shown(item: leftovers.Leftover) -> str:
     return f"{item.path}  {size(item.size)}  {item.why}"
 
 
-def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
+def _clean(listed: list[leftovers.Run], rubbish: list[leftovers.Leftover], sure: bool) -> list[leftovers.Leftover]:
     # where no run has begun in the folder meanwhile
     if not rubbish:
         console.err("nothing to remove")
@@ -67,7 +65,7 @@ def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Lefto
     return gone
 
 
-def _row(run: Run, removed: set[str]) -> dict[str, Any]:
+def _row(run: leftovers.Run, removed: set[str]) -> dict[str, Any]:
     items = [
         {"path": str(item.path), "bytes": item.size, "why": item.why, "removed": str(item.path) in removed}
         for item in run.leftovers
@@ -79,7 +77,7 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     return {**row, "pid": pid, "main": metric, "age_seconds": round(time.time() - run.changed), "can_go": items}
 
 
-def _tell(listed: list[Run]) -> None:
+def _tell(listed: list[leftovers.Run]) -> None:
     rows = []
     for run in listed:
         state = run.state
@@ -142,7 +140,7 @@ def _folder(name: str | None, output: Path) -> Path:
     raise DataError(what, where=name or str(output), got=f"running: {got}" if got else "", hint=hint)
 
 
-def _in_view(folder: Path, state: RunState) -> RunState:
+def _in_view(folder: Path, state: run_state.RunState) -> run_state.RunState:
     from rich.console import Console
     from rich.live import Live
 
@@ -156,7 +154,7 @@ def _in_view(folder: Path, state: RunState) -> RunState:
     return view.state
 
 
-def _next(folder: Path, before: RunState) -> RunState:
+def _next(folder: Path, before: run_state.RunState) -> run_state.RunState:
     # a run whose file has gone did all it was asked to
     if (now := run_state.seen(folder)) is not None:
         return now
@@ -170,7 +168,7 @@ def _next(folder: Path, before: RunState) -> RunState:
     return before
 
 
-def _in_lines(folder: Path, state: RunState) -> RunState:
+def _in_lines(folder: Path, state: run_state.RunState) -> run_state.RunState:
     from vlcli.cli import live
 
     told: dict[str, str] = {}
@@ -191,7 +189,7 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
         state = _next(folder, state)
 
 
-def _tell_end(folder: Path, state: RunState | None) -> int:
+def _tell_end(folder: Path, state: run_state.RunState | None) -> int:
     if state is None:
         run = leftovers.look_at(folder)
         word, stages = run.state, run.stages

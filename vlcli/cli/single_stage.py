@@ -9,7 +9,7 @@ from typer import Option
 
 from vlcli import registry
 from vlcli.cli import options
-from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
+from vlcli.cli.guard import RunRequest, one_stage, requested
 from vlcli.cli.run import carry_out, run_kind
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder, write_bytes
@@ -19,7 +19,6 @@ from vlcli.recipe.schema import Draw
 from vlcli.runner.execute import StageOutcome
 
 
-@guarded
 @requested
 def draw(
     words: Annotated[
@@ -113,7 +112,6 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
     return [write_bytes(path, content) for path, content in copies.items()]
 
 
-@guarded
 @requested
 def export(
     words: Annotated[

@@ -8,8 +8,7 @@ from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.readers.cells import decisions
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import keys, stage_record, wiring
-from vlcli.recipe import plan as planning
+from vlcli.recipe import keys, plan, stage_record, wiring
 from vlcli.recipe.components import split_options
 from vlcli.recipe.locate import Resolved
 from vlcli.registry import Spec, as_spec
@@ -30,7 +29,7 @@ def dataset_counts(
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
-    _, steps = planning.make(resolved, planning.RunOptions(output))
+    _, steps = plan.make(resolved, plan.RunOptions(output))
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
     rows: list[dict[str, Any]] = []
     readers: dict[str, Reader] = {}

@@ -1,14 +1,14 @@
 """Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.builders.readers import build_reader
 from vlcli.checkpoints.load import every
@@ -261,25 +261,19 @@ def write_released(name: str, path: Path, words: int) -> None:
     Raises:
         UsageError: nothing is known of its layout.
     """
-    state = _state(name, words)
-    if path.suffix == ".safetensors" or not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt")):
-        file = path if path.suffix == ".safetensors" else path / "model.safetensors"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_tensors(file, state)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, path)
-
-
-def _state(name: str, words: int) -> State:
     last = PurePosixPath(name).name
     known = {one.name: one for one in every()}
     checkpoint = known.get(name) or known.get(SAME.get(last, last))
     torch.manual_seed(0)
-    if checkpoint is not None:
+    if checkpoint is None:
+        state = _other(name, words)
+    else:
         tensors = checkpoint.sized(**(NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
-        return {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
-    return _other(name, words)
+        state = {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
+    is_folder = not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt", ".safetensors"))
+    file = path / "model.safetensors" if is_folder else path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_tensors(file, state) if file.suffix == ".safetensors" else torch.save(state, file)
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
@@ -291,24 +285,22 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
 
 def _other(name: str, words: int) -> State:
     # weights that no registered layout describes
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH}
-    if "fc7" in name:
-        return {"fc7.weight": torch.randn(2048, 2048) * 0.02, "fc7.bias": torch.zeros(2048)}
-    if "resnet50" in name or "vgg16" in name:
-        from torchvision import models
-
-        return dict((models.vgg16() if "vgg16" in name else models.resnet50()).state_dict())
-    if "deit_base" in name:
-        import timm
-
-        return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)).state_dict())
+    import timm
     import transformers
+    from torchvision import models
 
-    if "bert-base" in name:
-        config = transformers.BertConfig(vocab_size=words, **sizes)
-        return dict(transformers.BertForPreTraining(config).state_dict())
-    if "vit-base" in name:
-        return dict(transformers.ViTModel(transformers.ViTConfig(image_size=side(224), **sizes)).state_dict())
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH}
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "fc7": lambda: nn.ModuleDict({"fc7": nn.Linear(2048, 2048)}),
+        "resnet50": models.resnet50,
+        "vgg16": models.vgg16,
+        "deit_base": lambda: timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)),
+        "bert-base": lambda: transformers.BertForPreTraining(transformers.BertConfig(vocab_size=words, **sizes)),
+        "vit-base": lambda: transformers.ViTModel(transformers.ViTConfig(image_size=side(224), **sizes)),
+    }
+    for part, build in builders.items():
+        if part in name:
+            return dict(build().state_dict())
     raise UsageError(
         "Weights whose layout is not known cannot be rehearsed.",
         got=name,

@@ -19,7 +19,6 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, TextOptions
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Task
 from vlcli.tasks.captioning import coco_number
@@ -52,7 +51,7 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
 
 
 def source_of_stage(
-    folder: Path, record: StageRecord, split: str | None, root: Path | None, task: Spec | None = None
+    folder: Path, record: stage_record.StageRecord, split: str | None, root: Path | None, task: Spec | None = None
 ) -> Source:
     """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
 
@@ -71,7 +70,7 @@ def source_of_stage(
     return source_of_task(spec, root or Path(record.root or "."), split, config)
 
 
-def _trained_task(folder: Path, record: StageRecord) -> Spec | None:
+def _trained_task(folder: Path, record: stage_record.StageRecord) -> Spec | None:
     """Return the task of the model that was scored: from its recorded folder, else beside the stage (a moved run)."""
     named = [record.facts.get("model"), *(row.get("path") for row in record.inputs.values())]
     beside = [folder.parent / str(name) for name in record.config.get("from") or []]
