@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Exit, Option
 
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, as_vlcli, guarded, report
+from vlcli.cli.guard import RunRequest, as_vlcli, guarded, leave, report
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError, VlcliError
@@ -205,8 +205,7 @@ def rehearse(
     elif not any(codes):
         what = "vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
         console.err(f"next: {what}")
-    if any(codes):
-        raise Exit(max(codes))
+    leave(max(codes))
 
 
 def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:

@@ -121,9 +121,7 @@ def concepts(
     ] = Path("concepts.txt"),
     size: Annotated[int, Option(min=0, help="Most words; 0 for all.")] = 1000,
     pos: Annotated[str, Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
-    function_words: Annotated[
-        bool, Option("--function-words", help="Keep articles, auxiliaries and the like.")
-    ] = False,
+    function_words: Annotated[bool, Option("--function-words", help="Keep articles and auxiliaries.")] = False,
     min_count: Annotated[int, Option(min=1, help="How often a word must occur.")] = 1,
     split: Annotated[str, Option(help="Of a Karpathy file; several with commas.")] = "train",
     json_: options.Json = False,

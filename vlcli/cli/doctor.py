@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-from typer import Exit, Option
+from typer import Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import guarded, leave
 from vlcli.engine import allocator
 from vlcli.plain import comma_list
 from vlcli.version import __version__
@@ -99,8 +99,7 @@ def doctor(
         for finding in findings:
             if finding.remedy and finding.state != "ok":
                 console.out(f"{finding.what}: {finding.remedy}")
-    if any(finding.state == "wrong" for finding in findings):
-        raise Exit(4)
+    leave(4 if any(finding.state == "wrong" for finding in findings) else 0)
 
 
 def _run(*words: str) -> tuple[int, str, str]:

@@ -146,23 +146,23 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
 def _rescore(
     file: Path, stage: Path | None, names: list[str], split: str | None, root: Path | None, request: RunRequest
 ) -> None:
-    if stage is None and not names:
-        raise UsageError(
-            "Say what the predictions are scored against.",
-            expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
-            hint="vlcli eval vqa --predictions FILE --root DATA --split val",
-        )
     from vlcli.tools.scoring import score, source_of_stage, source_of_task
 
     task = {"name": registry.find("tasks", names[0]).name} if names else None
-    if stage is None:
-        source = source_of_task(task, root or Path(), split)
-    else:
+    if stage is not None:
         record = stage_record.read(stage)
         if record is None:
             hint = "name the folder of a finished stage, or a task: vlcli eval TASK --predictions FILE --root DATA"
             raise UsageError("There is no finished stage here.", where=str(stage), hint=hint)
         source = source_of_stage(stage, record, split, root, task)
+    elif task is not None:
+        source = source_of_task(task, root or Path(), split)
+    else:
+        raise UsageError(
+            "Say what the predictions are scored against.",
+            expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
+            hint="vlcli eval vqa --predictions FILE --root DATA --split val",
+        )
     metrics = score(source, file, console.progress(request.verbose, request.quiet)).metrics
     if request.json_:
         console.out_json({"predictions": str(file), "metrics": metrics})

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import verb
+from vlcli.cli.guard import leave, verb
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -57,15 +57,12 @@ def verify(
         console.out_json({"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]})
     else:
         console.out("\n".join(map(str, faults)) if faults else f"{path}: sound")
-    if faults:
-        raise Exit(5)
+    leave(5 if faults else 0)
 
 
 @verb(app, "merge")
 def merge(
-    stores: Annotated[
-        list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
-    ],
+    stores: Annotated[list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only set.")],
     into: Annotated[Path, Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
     force: options.Replace = False,

@@ -82,6 +82,12 @@ def verb(app: Typer, name: str) -> Callable[[Callable[..., None]], Callable[...,
     return lambda command: app.command(name)(guarded(command))
 
 
+def leave(code: int) -> None:
+    """Ends a command with an exit code; 0 ends nothing."""
+    if code:
+        raise Exit(code)
+
+
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
     """Tells an error on stderr (and on stdout as JSON); returns its exit code."""
     if verbose > 1:

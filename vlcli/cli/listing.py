@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import guarded, leave
 from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
 from vlcli.recipe.load import about, load, read_chain
@@ -90,8 +90,7 @@ def _list_components(kind: str | None, check: bool, json_: bool) -> None:
             row["from"] = f"{row['distribution']} {row['version']}".strip()
             row["state"] = _state(row) if check else ""
         console.table(columns, [[row[column] for column in columns] for row in rows])
-    if faults:
-        raise Exit(4)
+    leave(4 if faults else 0)
 
 
 def _checked(entry: Entry, fault: Broken | None) -> dict[str, Any]:

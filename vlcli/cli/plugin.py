@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, verb
+from vlcli.cli.guard import guarded, leave, verb
 from vlcli.errors import ComponentError
 from vlcli.registry import load, names
 
@@ -88,9 +88,7 @@ def check(
         str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
     ] = None,
     quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
-    against: Annotated[
-        str | None, Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
-    ] = None,
+    against: Annotated[str | None, Option("--against", help="Compare outputs instead: transformers:ViltModel.")] = None,
     tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
     plugin: options.Plugin = None,
     json_: options.Json = False,
@@ -115,8 +113,7 @@ def check(
         for result in wrong:
             console.err(str(result))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
-    if wrong:
-        raise Exit(4)
+    leave(4 if wrong else 0)
 
 
 def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
@@ -132,5 +129,4 @@ def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
         rows = [[name, f"{value:.3g}"] for name, value in differences.items()]
         console.table(["output", "largest difference"], rows)
         console.err(f"{what} {'differs from' if wrong else 'equals'} {against} within {tolerance:g}"[:200])
-    if wrong:
-        raise Exit(4)
+    leave(4 if wrong else 0)

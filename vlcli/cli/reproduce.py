@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import guarded, leave
 from vlcli.errors import UsageError
 from vlcli.recipe.plan import RunOptions
 
@@ -32,9 +32,7 @@ def reproduce(
         list[str] | None,
         Argument(metavar="[PAPER]...", help="Papers, or files of claims; default: all.", autocompletion=_complete),
     ] = None,
-    hours: Annotated[
-        float | None, Option(help="Begin no further row after this time (0: write the page only).")
-    ] = None,
+    hours: Annotated[float | None, Option(help="Begin no row after this time (0: write the page only).")] = None,
     claims: Annotated[str | None, Option(metavar="ID,...", help="These claims alone.")] = None,
     seeds: Annotated[int | None, Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
     list_: Annotated[bool, Option("--list", help="List the claims and their verdicts so far; run nothing.")] = False,
@@ -79,8 +77,7 @@ def reproduce(
     judged = judge(study.claims, study.look, study.seeds)
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
     _tell(judged, pages, list_, json_)
-    if not sound:
-        raise Exit(1)
+    leave(0 if sound else 1)
 
 
 def _study(papers: list[str], claims: str | None, seeds: int | None, output: Path, page: Path | None) -> Study:

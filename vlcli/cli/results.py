@@ -101,9 +101,7 @@ def report(
         Path | None,
         Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
     ] = None,
-    no_model: Annotated[
-        bool, Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
-    ] = False,
+    no_model: Annotated[bool, Option("--no-model", help="Leave out what needs models: attention, Grad-CAM.")] = False,
     samples: Annotated[int, Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
     output: options.Output = Path("runs"),
     device: options.Device = None,

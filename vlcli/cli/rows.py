@@ -6,10 +6,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from typer import Exit
-
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, as_vlcli, report
+from vlcli.cli.guard import RunRequest, as_vlcli, leave, report
 from vlcli.cli.results import tell
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, UsageError, VlcliError, each_once
@@ -44,8 +42,7 @@ def run_tables(
         documents.append(document)
     if request.json_:
         console.out_json(documents[0] if len(documents) == 1 else {"tables": documents})
-    if code := next((code for code in codes if code), 0):
-        raise Exit(code)
+    leave(next((code for code in codes if code), 0))
 
 
 def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
@@ -196,8 +193,7 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
             console.out_json({"runs": documents, "table": table, **({"report": str(page)} if page else {})})
         elif page is not None:
             console.out(f"report: {page}")
-    if code:
-        raise Exit(code)
+    leave(code)
 
 
 def _results(folders: dict[str, list[Path]], title: str) -> TableResults | None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Option
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, requested
+from vlcli.cli.guard import RunRequest, leave, requested
 from vlcli.cli.render import write_page
 from vlcli.errors import UsageError, VlcliError
 from vlcli.plain import as_list
@@ -147,8 +147,7 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
         console.out_lines(f"report: {page}" for page in as_list(more.get("report")))
         if not (code or request.quiet or request.worker):
             console.err_lines(f"next: vlcli {line}" for line in _next_commands(resolved, outcomes))
-    if code:
-        raise Exit(code)
+    leave(code)
 
 
 def carry_out(
@@ -174,8 +173,7 @@ def carry_out(
             render.render_failures(outcomes, request)
             code = render.exit_code(outcomes)
             console.out_lines(line for value in more.values() for line in as_list(value) if not code)
-    if code:
-        raise Exit(code)
+    leave(code)
 
 
 def _write_table(folder: Path, outcomes: list[StageOutcome], new: bool, progress: Progress) -> None:

@@ -98,9 +98,7 @@ _EVERY, _LINE = 0.5, 5.0
 
 @guarded
 def follow(
-    run: Annotated[
-        str | None, Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
-    ] = None,
+    run: Annotated[str | None, Argument(metavar="[RUN]", help="A run or its folder; else the one that runs.")] = None,
     output: options.Output = Path("runs"),
 ) -> None:
     """Watch a run from another terminal: its stages, losses and time left, until it ends.

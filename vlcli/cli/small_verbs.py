@@ -146,9 +146,7 @@ def trust(
 
 @guarded
 def checkpoint(
-    name: Annotated[
-        str | None, Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file of yours.")
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file.")] = None,
     plugin: options.Plugin = None,
     json_: options.Json = False,
 ) -> None:

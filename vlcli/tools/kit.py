@@ -41,14 +41,13 @@ def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
         for row in (row for row in planned.rows if row.label in table.chosen):
             into = rows.setdefault(row.label, RowResults(row.label, cell=row.cell))
             _add(into, replace(row, runs=measured.get(row.label, row.runs)), label)
-    whole.rows = [replace(row, equal=_ranges(table.member(row.label), row)) for row in rows.values()]
+    for row in rows.values():
+        for name, one in row.published.items():
+            row.equal[name] = equal_range(one.value, _answers(table.member(row.label), name))
+    whole.rows = list(rows.values())
     known = {name for row in whole.rows for run in row.done for name in run.metrics}
     whole.metrics = [name for name in dict.fromkeys(n for row in whole.rows for n in row.published) if name in known]
     return whole
-
-
-def _ranges(member: Resolved, row: RowResults) -> dict[str, tuple[float, float]]:
-    return {name: equal_range(one.value, _answers(member, name)) for name, one in row.published.items()}
 
 
 def _add(into: RowResults, row: RowResults, label: str) -> None:
@@ -60,11 +59,12 @@ def _add(into: RowResults, row: RowResults, label: str) -> None:
     for run in row.runs:
         one = by_seed.setdefault(run.seed, RunResults(run.seed, run.state, error=run.error))
         one.metrics |= {start + name: value for name, value in run.metrics.items()}
-        one.state = DONE if one.metrics else one.state
-        one.error = "" if one.metrics else one.error
-        if run.evaluation is not None and label:
+        if one.metrics:
+            one.state, one.error = DONE, ""
+        if not label:
+            one.evaluation = run.evaluation
+        elif run.evaluation is not None:
             one.evaluations[label] = run.evaluation
-        one.evaluation = one.evaluation if label else run.evaluation
     into.runs = list(by_seed.values())
 
 
@@ -91,6 +91,8 @@ def write_kit(
         costs: cells of the page's rows of stages.
         more: further texts of the page.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     summary = summarise(whole)
     folder.mkdir(parents=True, exist_ok=True)
     pathless = {row.label: [replace(one, evaluation=None, evaluations={}) for one in row.runs] for row in whole.rows}
@@ -100,18 +102,13 @@ def write_kit(
     if not (folder / README).is_file():
         numbers = [cells for _, cells in verdicts(summary).rows]
         apart = [line for row in whole.rows for line in row.told_apart]
-        lists = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
-        files.append(write_text(folder / README, _page(table, facts=facts, title=whole.title, **more, **lists)))
+        lists: dict[str, Any] = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
+        options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+        template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (text)
+        lists |= {"rule": RULE, "file": RESULTS, "paper": str(table.document.value.get("paper") or "")}
+        text = template.render(facts=facts, title=whole.title, digests=digests, **lists, **more)
+        files.append(write_text(folder / README, text))
     return files
-
-
-def _page(table: RowTable, **parts: Any) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
-    template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (no HTML)
-    paper = str(table.document.value.get("paper") or "")
-    return template.render(paper=paper, rule=RULE, file=RESULTS, digests=digests, **parts)
 
 
 def refuse_other(folder: Path, title: str) -> None:

@@ -123,7 +123,10 @@ class Scene:
             self._reads += [([p for p in named if _holds_concepts(p) == kind], images) for kind in (True, False)]
             if isinstance(stage, Extract):
                 self._note_extraction(stage, root, images)
-            self._note_weights(recipe, stage, root)
+            self._weights |= {self._inner(root / word): word for word in stage.source if word not in order}
+            text = getattr(stage, "text", None) or recipe.text
+            if isinstance(stage, Training) and isinstance(text.vocabulary, str):
+                self._vocabularies[self._inner(root / text.vocabulary)] = text.lowercase
 
     def finish(self) -> None:
         """Writes vocabularies, weights and stores; called when every recipe was added."""
@@ -165,22 +168,12 @@ class Scene:
             folder = self._inner(root / stage.images)
             for number in self.miniature.numbers("pictures"):
                 self.miniature.picture(folder / f"{number}.jpg")
+        size = {"width": SIZE[0], "height": SIZE[1], "boxes": [[x, y, x + w, y + h] for x, y, w, h in BOXES]}
         for number, file in enumerate(stage.boxes):
-            width, height = SIZE
-            boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES]
             share = list(images)[number :: len(stage.boxes)]
-            size = {"width": width, "height": height, "boxes": boxes}
             self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in share])
         if isinstance(weights := stage.extractor.get("weights"), str):
             self._weights[self._inner(root / weights)] = weights
-
-    def _note_weights(self, recipe: Recipe, stage: Stage, root: Path) -> None:
-        for word in stage.source:
-            if word not in recipe.stages:
-                self._weights[self._inner(root / word)] = word
-        text = getattr(stage, "text", None) or recipe.text
-        if isinstance(stage, Training) and isinstance(text.vocabulary, str):
-            self._vocabularies[self._inner(root / text.vocabulary)] = text.lowercase
 
     def _shared_out(self) -> dict[Path, dict[str, None]]:
         # an image lies in the store that most of the stages which need it read; no store stays empty
@@ -226,21 +219,20 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
     with FeatureWriter(path) as writer:
         for image in images:
             corners = np.sort(draw.uniform(0, (width, height), (REGIONS, 2, 2)).astype(np.float32), 1)
-            writer.append(_record(image, corners.reshape(REGIONS, 4), draw, "obj36" not in path.name))
+            features = draw.random((REGIONS, 2048), np.float32)
+            record = Record(image, features, corners.reshape(REGIONS, 4), (height, width))
+            record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
+            record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
+            record.classes[0], record.attributes[0] = (
+                CLASSES - 1,
+                ATTRIBUTES - 1,
+            )  # the greatest tells the count
+            record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
+            if "obj36" not in path.name:  # VLP's
+                record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
+            writer.append(record)
 
 
-def _record(image: str, boxes: np.ndarray, draw: np.random.Generator, vlp: bool) -> Record:
-    record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (SIZE[1], SIZE[0]))
-    record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
-    record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
-    record.classes[0], record.attributes[0] = CLASSES - 1, ATTRIBUTES - 1  # their numbers are known by the greatest
-    record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
-    if vlp:
-        record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
-    return record
-
-
-State = dict[str, Tensor]
 SAME = {
     "unilm.bin": "unilm1-base-cased.bin",
     "vlp.bin": "cc_g8_lr1e-4_batch512_s0.75_b0.25.tar.gz",
@@ -283,7 +275,7 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
     return torch.ones(shape, dtype=dtype) if variance else torch.randn(shape).mul_(0.02).to(dtype)
 
 
-def _other(name: str, words: int) -> State:
+def _other(name: str, words: int) -> dict[str, Tensor]:
     # weights that no registered layout describes
     import timm
     import transformers

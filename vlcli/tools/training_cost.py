@@ -308,13 +308,9 @@ def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     if steps is not None:
         costs.append(Cost("all steps", steps, "", source, how))
         costs.append(Cost("training", steps * step, "s", ASSUMED, "without waiting"))
-    return costs + _checkpoint(sizes, config, wanted)
-
-
-def _checkpoint(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     size = 4 * (sizes.held + (MOMENTS[config.optimizer.name] + bool(config.ema)) * sizes.trained)
     disk, source = (wanted.disk, GIVEN) if wanted.disk else (disk_rate(wanted.folder), MEASURED)
     whose = "of one process" if config.sharding == "none" else "for all processes together"
     how = f"at {disk / 1e6:,.0f} MB/s {whose}" + (", as here" if source == MEASURED else "")
-    what = "weights, moments, averages"
-    return [Cost("checkpoint", size, "B", COUNTED, what), Cost("writing it", size / disk, "s", source, how)]
+    costs.append(Cost("checkpoint", size, "B", COUNTED, "weights, moments, averages"))
+    return [*costs, Cost("writing it", size / disk, "s", source, how)]
