@@ -15,18 +15,16 @@ from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load, slug
 
+_ABOUT = "A task, then overrides of the evaluation."
+_TASK = options.names("[TASK] [KEY=VALUE]...", _ABOUT, options.complete_tasks)
+_CHECKPOINT = "RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."
+
 
 @requested
 def evaluate(
-    words: Annotated[
-        list[str] | None,
-        options.names("[TASK] [KEY=VALUE]...", "A task, then overrides of the evaluation.", options.complete_tasks),
-    ] = None,
+    words: Annotated[list[str] | None, _TASK] = None,
     recipe: options.RunRecipe = None,
-    checkpoint: Annotated[
-        Path | None,
-        Option("--stage", help="RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."),
-    ] = None,
+    checkpoint: Annotated[Path | None, Option("--stage", help=_CHECKPOINT)] = None,
     split: Annotated[str | None, Option(help="Which part of the data.")] = None,
     root: options.Root = None,
     predictions: Annotated[Path | None, Option(help="Score this file of predictions, without a model.")] = None,

@@ -23,17 +23,14 @@ from vlcli.registry.lookup import Broken
 ALL = "all"
 """The word that stands for every kind."""
 _WIDEST = 60
+_KIND = "models, objectives, recipes ..., or a table."
+_NAME = "A component or recipe; overrides for a recipe."
 
 
 @guarded
 def ls(
     kind: Annotated[
-        str | None,
-        Argument(
-            metavar="[KIND|TABLE|all]",
-            help="models, objectives, recipes ..., or a table.",
-            autocompletion=options.complete_kinds,
-        ),
+        str | None, Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
     ] = None,
     check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
     plugin: options.Plugin = None,
@@ -161,10 +158,7 @@ def _list_rows(name: str, as_json: bool) -> None:
 
 @guarded
 def show(
-    words: Annotated[
-        list[str],
-        options.names("NAME [KEY=VALUE]...", "A component or recipe; overrides for a recipe.", options.complete_all),
-    ],
+    words: Annotated[list[str], options.names("NAME [KEY=VALUE]...", _NAME, options.complete_all)],
     kind: Annotated[str | None, Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
     plugin: options.Plugin = None,
     json_: options.Json = False,

@@ -86,11 +86,9 @@ Verbose = Annotated[
     int, Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
 ]
 """The options ``--verbose`` and ``-v``, counted; a verb that does not name them has them from its guard."""
-Trained = Annotated[str, Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
-TrainedOrSmall = Annotated[
-    str,
-    Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model; else a small one of shapes."),
-]
+_TRAINED = "A stage's folder, RECIPE/STAGE under runs/, or an exported model"
+Trained = Annotated[str, Argument(help=f"{_TRAINED}.")]
+TrainedOrSmall = Annotated[str, Argument(help=f"{_TRAINED}; else a small one of shapes.")]
 Features = Annotated[Path | None, Option(help=_FEATURES)]
 FeaturesFrom = Annotated[Path | None, Option(help="An extract stage whose extractor reads the pictures.")]
 Extractor = Annotated[str | None, Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]

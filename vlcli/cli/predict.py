@@ -88,22 +88,16 @@ def _extraction(model: Path, verb: str, folder: str) -> str:
 STDIN = "-"
 MOST_DRAWN = 60
 _HOW, _OUTPUT = "How", "What is shown"
+_TASK = "What to ask a model that can do several things."
+_ASKED = "RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines."
+_ASKED_ONE = "RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store."
 
 
 @guarded
 def predict(
-    words: Annotated[
-        list[str],
-        Argument(
-            metavar="[MODEL] PICTURE... [TEXT]",
-            help="RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines.",
-        ),
-    ],
+    words: Annotated[list[str], Argument(metavar="[MODEL] PICTURE... [TEXT]", help=_ASKED)],
     text: Annotated[str | None, Option(help="The text, where it looks like a file.")] = None,
-    task: Annotated[
-        str | None,
-        Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
-    ] = None,
+    task: Annotated[str | None, Option(help=_TASK, autocompletion=options.complete_tasks)] = None,
     top: Annotated[int, Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
     min_score: Annotated[float | None, Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
     draw: Annotated[Path | None, Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
@@ -229,13 +223,7 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
 
 @guarded
 def ask(
-    words: Annotated[
-        list[str],
-        Argument(
-            metavar="[MODEL] TEXT PICTURE...",
-            help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
-        ),
-    ],
+    words: Annotated[list[str], Argument(metavar="[MODEL] TEXT PICTURE...", help=_ASKED_ONE)],
     features: options.Features = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from vlcli.claims.verdicts import Judged
 
 HTML = (".html", ".htm")
+_PAPER = "Papers, or files of claims; default: all."
+_PAGE = "The page (Markdown, or HTML: page.html); default: reproduction.md in runs/reproduce."
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -28,20 +30,12 @@ def _complete(incomplete: str) -> list[str]:
 
 @guarded
 def reproduce(
-    paper: Annotated[
-        list[str] | None,
-        Argument(metavar="[PAPER]...", help="Papers, or files of claims; default: all.", autocompletion=_complete),
-    ] = None,
+    paper: Annotated[list[str] | None, Argument(metavar="[PAPER]...", help=_PAPER, autocompletion=_complete)] = None,
     hours: Annotated[float | None, Option(help="Begin no row after this time (0: write the page only).")] = None,
     claims: Annotated[str | None, Option(metavar="ID,...", help="These claims alone.")] = None,
     seeds: Annotated[int | None, Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
     list_: Annotated[bool, Option("--list", help="List the claims and their verdicts so far; run nothing.")] = False,
-    out: Annotated[
-        Path | None,
-        Option(
-            "--out", "-o", help="The page (Markdown, or HTML: page.html); default: reproduction.md in runs/reproduce."
-        ),
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
     jobs: options.Jobs = None,
     output: options.Output = Path("runs"),
     device: options.Device = None,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vlcli.tools.differences import Comparison
 
 
+_REPORTED = "Run folders, or their names under runs/; or a table, or results of claims."
+_PAGE = "The page; default: report.html in the run's folder, or here for several."
 _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.json of a recipe with rows."
 
 
@@ -93,14 +95,8 @@ def tell(summary: Summary) -> None:
 
 @guarded
 def report(
-    runs: Annotated[
-        list[str],
-        Argument(metavar="RUN...", help="Run folders, or their names under runs/; or a table, or results of claims."),
-    ],
-    out: Annotated[
-        Path | None,
-        Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
-    ] = None,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help=_REPORTED)],
+    out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
     no_model: Annotated[bool, Option("--no-model", help="Leave out what needs models: attention, Grad-CAM.")] = False,
     samples: Annotated[int, Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
     output: options.Output = Path("runs"),
@@ -166,13 +162,8 @@ def _write_results(results: Path, page: Path) -> Path:
     return write_verdicts(judge(study.claims, study.look), page, "vlcli reproduce", seconds)
 
 
-_Side = Annotated[
-    str,
-    Argument(
-        help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
-        autocompletion=options.complete_recipes,
-    ),
-]
+_SIDE = "A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE."
+_Side = Annotated[str, Argument(help=_SIDE, autocompletion=options.complete_recipes)]
 _WIDEST = 60
 _SIDES, _PARTS = ("first", "second"), ("settings", "versions", "data")
 

@@ -18,19 +18,17 @@ from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Draw
 from vlcli.runner.execute import StageOutcome
 
+_ABOUT = "A drawing (vlcli ls drawings), then its options."
+_DRAWING = options.names("NAME [KEY=VALUE]...", _ABOUT, options.complete_drawings)
+_DRAWN = "What is drawn: RECIPE/STAGE, or a folder (repeatable)."
+_MODEL = options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
+_FORMAT = "hub, onnx, safetensors, transformers: vlcli ls exporters."
+
 
 @requested
 def draw(
-    words: Annotated[
-        list[str] | None,
-        options.names(
-            "NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", options.complete_drawings
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
-    ] = None,
+    words: Annotated[list[str] | None, _DRAWING] = None,
+    source: Annotated[list[str] | None, Option("--stage", help=_DRAWN, show_default=False)] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Put the pictures into this folder.")] = None,
     root: options.Root = None,
     recipe: options.RunRecipe = None,
@@ -114,12 +112,8 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
 
 @requested
 def export(
-    words: Annotated[
-        list[str] | None, options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
-    ] = None,
-    format_: Annotated[
-        str | None, Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
-    ] = None,
+    words: Annotated[list[str] | None, _MODEL] = None,
+    format_: Annotated[str | None, Option("--format", help=_FORMAT)] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="The folder; new, or empty.")] = None,
     recipe: options.RunRecipe = None,
     *,
