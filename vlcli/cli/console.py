@@ -161,8 +161,7 @@ class PlainProgress:
 class _PlainTask:
     def __init__(self, owner: PlainProgress, label: str, total: int | None, unit: str, done: int) -> None:
         self.owner, self.label, self.total, self.unit = owner, label, total, unit
-        self.start, self.done, self.facts = done, done, ""
-        self.shown = -1
+        self.start, self.done, self.shown, self.facts = done, done, -1, ""
         self.began = self.told = time.monotonic()
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
@@ -174,7 +173,7 @@ class _PlainTask:
     def tell(self) -> None:
         self.told, self.shown = time.monotonic(), self.done
         rate = (self.done - self.start) / max(self.told - self.began, 1e-9)
-        share = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
+        share = str(self.done) if self.total is None else f"{self.done}/{self.total}"
         left = ""
         if self.total is not None and rate > 0 and self.done < self.total:
             left = f", {clock((self.total - self.done) / rate)} left"
@@ -274,16 +273,13 @@ class BarProgress:
 
         from vlcli.cli.live import View
 
-        live = Live(View(state), console=self.console, refresh_per_second=_A_SECOND, vertical_overflow="crop")
         self.shows_run = True
-        try:
-            with live:
-                try:
-                    yield
-                finally:
-                    live.transient = state.status == "done"
-        finally:
-            self.shows_run = False
+        with Live(View(state), console=self.console, refresh_per_second=_A_SECOND, vertical_overflow="crop") as live:
+            try:
+                yield
+            finally:
+                live.transient = state.status == "done"
+                self.shows_run = False
 
 
 class _BarTask:
@@ -299,15 +295,14 @@ class _BarTask:
 
 
 def _bars(console: Any) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    from rich import progress
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[facts]}", style="dim"),
-    ]
-    return Bars(*columns, console=console, transient=False)
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[facts]}", style="dim"),
+        console=console,
+    )

@@ -42,6 +42,7 @@ def evaluate(
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     names, overrides = options.split_words(words)
+    stage = checkpoint and (stage_record.earlier(request.output, str(checkpoint)) or checkpoint)
     if predictions is not None:
         if overrides or len(names) > 1:
             raise UsageError(
@@ -50,7 +51,10 @@ def evaluate(
                 expected="one task with --root and --split, --stage STAGE, or --recipe RECIPE --only STAGE",
                 hint="for data of your own, run an evaluate stage once and name it: --stage runs/RECIPE/STAGE",
             )
-        _rescore(predictions, _stage(request, recipe, checkpoint), names, split, root, request)
+        if recipe is not None and request.only:
+            name = Path(recipe).stem if Path(recipe).is_file() else recipe
+            stage = request.output / slug(name) / request.only
+        _rescore(predictions, stage, names, split, root, request)
     elif names and recipe is not None:
         raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
     elif not names:
@@ -58,8 +62,7 @@ def evaluate(
     else:
         name, overrides = options.one_name(words, "task")
         task = registry.find("tasks", name).name
-        earlier = checkpoint and stage_record.earlier(request.output, str(checkpoint))
-        folder = earlier or checkpoint or newest(task, request.output)
+        folder = stage or newest(task, request.output)
         if not request.quiet:
             console.err(f"checkpoint: {folder}")
         resolved = one_stage(task_recipe(name, folder, split, root), overrides, task, exclude={"fit"})
@@ -137,8 +140,9 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
         stage["split"] = split
     if record is not None and root is None:
         stage["features"] = [path for path in record.features if Path(path).exists()]
-    where = root or (Path(record.root) if record is not None and record.root else Path())
-    return {"name": "eval", "about": f"{task} of {checkpoint}", "root": str(where), "stages": {"evaluate": stage}}
+        root = Path(record.root)
+    about = f"{task} of {checkpoint}"
+    return {"name": "eval", "about": about, "root": str(root or Path()), "stages": {"evaluate": stage}}
 
 
 def _rescore(
@@ -168,12 +172,3 @@ def _rescore(
         console.table(["metric", "value"], [[name, f"{value:.4f}"] for name, value in metrics.items()])
     else:
         console.err("the data have no labels: nothing was scored")
-
-
-def _stage(request: RunRequest, recipe: str | None, checkpoint: Path | None) -> Path | None:
-    if recipe is not None and request.only:
-        return request.output / slug(Path(recipe).stem if Path(recipe).is_file() else recipe) / request.only
-    if checkpoint is None:
-        return None
-    under = request.output / checkpoint
-    return under if not checkpoint.exists() and under.exists() else checkpoint

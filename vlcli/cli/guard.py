@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from typer import Exit, Typer
 
@@ -129,8 +129,8 @@ def as_vlcli(error: BaseException) -> VlcliError:
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options that all verbs share which run stages."""
+class RunRequest:
+    """The options that all verbs share which run stages; behind them, what the verb itself asks for."""
 
     only: options.Only = None
     jobs: options.Jobs = None
@@ -146,12 +146,6 @@ class Request:
     json_: options.Json = False
     quiet: options.Quiet = False
     verbose: options.Verbose = 0
-
-
-@dataclass(frozen=True)
-class RunRequest(Request):
-    """A request, and what the verb itself asks for."""
-
     first: str | None = None
     until: str | None = None
     kind: str | None = None
@@ -182,8 +176,9 @@ class RunRequest(Request):
 
 def requested(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a guarded command the shared options behind its own; it takes them together as ``request``."""
-    hints = get_type_hints(Request, include_extras=True)
-    shared = [_option(field.name, field.default, hints[field.name]) for field in fields(Request)]
+    hints = get_type_hints(RunRequest, include_extras=True)
+    of_all = [field for field in fields(RunRequest) if get_origin(hints[field.name]) is Annotated]
+    shared = [_option(field.name, field.default, hints[field.name]) for field in of_all]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:

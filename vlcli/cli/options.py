@@ -35,10 +35,8 @@ _HOW = "How"
 _OUTPUT = "What is shown"
 _FEATURES = "For models that read regions: a store or its stage's folder."
 
-Words = Annotated[
-    list[str] | None,
-    Argument(metavar="[KEY=VALUE]...", help="Overrides: key=value, ~key, key=@file.yaml.", show_default=False),
-]
+_OVERRIDES = "Overrides: key=value, ~key, key=@file.yaml."
+Words = Annotated[list[str] | None, Argument(metavar="[KEY=VALUE]...", help=_OVERRIDES, show_default=False)]
 
 
 def names(metavar: str, about: str, complete: Any = complete_recipes) -> Any:
@@ -50,10 +48,8 @@ _MANY = names("RECIPE... [KEY=VALUE]...", "Recipe names or paths, then overrides
 RecipesAndWords = Annotated[list[str] | None, _MANY]
 RecipesToLookAt = Annotated[list[str], _MANY]
 RecipeAndWords = Annotated[list[str], names("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
-Recipe = Annotated[
-    str | None,
-    Option("--recipe", help="A registered name or a path; default: quickstart.", autocompletion=complete_recipes),
-]
+_DEFAULT = "A registered name or a path; default: quickstart."
+Recipe = Annotated[str | None, Option("--recipe", help=_DEFAULT, autocompletion=complete_recipes)]
 RunRecipe = Annotated[
     str | None, Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)
 ]
@@ -71,10 +67,8 @@ Resume = Annotated[bool, Option(help="Go on from what a killed run left.", rich_
 Output = Annotated[Path, Option(help="Folder of all runs.", rich_help_panel=_HOW)]
 Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
 Seed = Annotated[int | None, Option(help="The run's seed.", rich_help_panel=_HOW)]
-Plugin = Annotated[
-    list[str] | None,
-    Option("--plugin", help="A Python file that registers components (repeatable).", rich_help_panel=_HOW),
-]
+_PLUGIN = "A Python file that registers components (repeatable)."
+Plugin = Annotated[list[str] | None, Option("--plugin", help=_PLUGIN, rich_help_panel=_HOW)]
 """The option ``--plugin``; the guard around a verb loads the files where the parameter is called ``plugin``."""
 Trust = Annotated[bool, Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)]
 Yes = Annotated[bool, Option("--yes", "-y", help="Accept a grid of more than 1,000 cells.")]

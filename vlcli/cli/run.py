@@ -20,7 +20,7 @@ from vlcli.recipe.table import is_table
 from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
-_TIME = "about 8 min"
+_TIME = "about 8 min for the whole recipe on two idle cores"
 """What the quickstart takes on two idle cores (README)."""
 
 
@@ -29,8 +29,7 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
     if recipe is None and not (request.quiet or request.worker):
         folder = request.folder or request.output / QUICKSTART
         another = "vlcli run RECIPE" if verb == "run" else f"vlcli {verb} --recipe RECIPE"
-        time = f"{_TIME} for the whole recipe on two idle cores"
-        console.err(f"recipe {QUICKSTART}, folder {folder}, {time}; another: {another} (vlcli ls recipes)")
+        console.err(f"recipe {QUICKSTART}, folder {folder}, {_TIME}; another: {another} (vlcli ls recipes)")
     return recipe or QUICKSTART
 
 

@@ -54,7 +54,6 @@ def draw(
 
 
 def _find(source: str, output: Path) -> Path:
-
     if (path := stage_record.earlier(output, source)) is not None:
         return stage_record.made_in(path.absolute())
     expected = f"a folder, or RECIPE/STAGE under {output}/"
@@ -63,9 +62,7 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path | None) -> Resolved:
-
-    records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders]
-    known = [record for record in records if record is not None]
+    known = [one for path in folders if (one := stage_record.read(path) or stage_record.read(path.parent)) is not None]
     roots = [root] if root else [Path(record.root) for record in known if record.root]
     features = next((record.features for record in known if record.features), [])
     stage: dict[str, Any] = {"kind": "draw", "drawing": {"name": name}, "from": [str(path) for path in folders]}
@@ -88,7 +85,6 @@ def _data_of(config: dict[str, Any]) -> list[Any]:
 
 def _placed(word: str, name: str) -> str:
     # an option of the drawing as an override of the stage; the stage's own keys (data, split) stay
-
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
     of_stage = {field.alias or name for name, field in Draw.model_fields.items()} - {"kind", "drawing"}
@@ -135,7 +131,7 @@ def export(
     if recipe or len(names) > 1 or not format_:
         expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"
         raise UsageError("Name one model and its format.", got=" ".join(names), expected=expected)
-    if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         hint = "choose another folder with -o"
         raise UsageError("The folder is not empty.", where=str(out), expected="a new or an empty folder", hint=hint)
     _export(names[0], more, format_, out, request)
@@ -154,8 +150,8 @@ def _export(model: str, overrides: list[str], form: str, out: Path | None, reque
     def exported(outcome: StageOutcome) -> dict[str, Any]:
         folder = outcome.folder
         if outcome.status == "done" and (record := stage_record.read(folder)) is not None:
-            files = list(record.files.values())
-            folder = folder / files[0] if len(files) == 1 and (folder / files[0]).is_dir() else folder
+            files = [folder / name for name in record.files.values()]
+            folder = files[0] if len(files) == 1 and files[0].is_dir() else folder
             if out is not None:
                 ours = shutil.ignore_patterns(stage_record.FILE, stage_record.COPY)
                 with new_folder(out) as beside:
