@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
-_EVERY = 5.0
+_EVERY, _EVERY_JSON = 5.0, 0.3
 
 
 def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Progress:
@@ -133,6 +133,31 @@ def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "
     table([titles.get(column, column) for column in columns], cells, title)
 
 
+class _Step:
+    """Counts the units of one long step, and shows them at most every ``every`` seconds."""
+
+    def __init__(self, show: Callable[[_Step], None], every: float, done: int = 0) -> None:
+        self.show, self.every = show, every
+        self.start, self.done, self.shown = done, done, -1
+        self.facts: dict[str, float | str] = {}
+        self.began = self.shown_at = time.monotonic()
+
+    @property
+    def rate(self) -> float:
+        return (self.done - self.start) / max(time.monotonic() - self.began, 1e-9)
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        self.done += count
+        self.facts = facts or self.facts
+        if time.monotonic() - self.shown_at >= self.every:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.done != self.shown:
+            self.show(self)
+        self.shown, self.shown_at = self.done, time.monotonic()
+
+
 class PlainProgress:
     """Reports plain lines on stderr."""
 
@@ -152,33 +177,16 @@ class PlainProgress:
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        step = _PlainTask(self, label, total, unit, done)
+        def show(step: _Step) -> None:
+            rate, share, left = step.rate, str(step.done), ""
+            if total is not None:
+                share = f"{step.done}/{total}"
+                left = f", {clock((total - step.done) / rate)} left" if rate > 0 and step.done < total else ""
+            self.info(f"{label}: {share} {unit}, {rate:.1f} {unit}/s{left}  {show_facts(step.facts)}".rstrip())
+
+        step = _Step(show, _EVERY, done)
         yield step
-        if step.done != step.shown:
-            step.tell()
-
-
-class _PlainTask:
-    def __init__(self, owner: PlainProgress, label: str, total: int | None, unit: str, done: int) -> None:
-        self.owner, self.label, self.total, self.unit = owner, label, total, unit
-        self.start, self.done, self.shown, self.facts = done, done, -1, ""
-        self.began = self.told = time.monotonic()
-
-    def advance(self, count: int = 1, **facts: float | str) -> None:
-        self.done += count
-        self.facts = show_facts(facts) or self.facts
-        if time.monotonic() - self.told >= _EVERY:
-            self.tell()
-
-    def tell(self) -> None:
-        self.told, self.shown = time.monotonic(), self.done
-        rate = (self.done - self.start) / max(self.told - self.began, 1e-9)
-        share = str(self.done) if self.total is None else f"{self.done}/{self.total}"
-        left = ""
-        if self.total is not None and rate > 0 and self.done < self.total:
-            left = f", {clock((self.total - self.done) / rate)} left"
-        facts = f"  {self.facts}" if self.facts else ""
-        self.owner.info(f"{self.label}: {share} {self.unit}, {rate:.1f} {self.unit}/s{left}{facts}")
+        step.flush()
 
 
 class JsonProgress:
@@ -195,32 +203,18 @@ class JsonProgress:
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
+        def show(step: _Step) -> None:
+            if count := step.done - max(step.shown, step.start):
+                self.send(event="advance", label=label, count=count, facts=step.facts)
+
         self.send(event="task", label=label, total=total, unit=unit, done=done)
-        step = _JsonTask(self, label)
+        step = _Step(show, _EVERY_JSON, done)
         yield step
         step.flush()
         self.send(event="end", label=label)
 
     def send(self, **event: Any) -> None:
         err(json.dumps(event, default=str))
-
-
-class _JsonTask:
-    def __init__(self, owner: JsonProgress, label: str) -> None:
-        self.owner, self.label = owner, label
-        self.count, self.told = 0, time.monotonic()
-        self.facts: dict[str, float | str] = {}
-
-    def advance(self, count: int = 1, **facts: float | str) -> None:
-        self.count += count
-        self.facts = dict(facts) or self.facts
-        if time.monotonic() - self.told > 0.3:
-            self.flush()
-
-    def flush(self) -> None:
-        if self.count:
-            self.owner.send(event="advance", label=self.label, count=self.count, facts=self.facts)
-        self.count, self.told = 0, time.monotonic()
 
 
 _A_SECOND = 3
@@ -258,9 +252,14 @@ class BarProgress:
             self.bars = _bars(self.console)
             self.bars.start()
         self.open += 1
-        number = self.bars.add_task(label, total=total, completed=done, unit=unit, facts="", rate="")
+        number = self.bars.add_task(label, total=total, completed=done, facts="", rate="")
+
+        def show(step: _Step) -> None:
+            rate, facts = f"{step.rate:.1f} {unit}/s", show_facts(step.facts)
+            self.bars.update(number, completed=step.done, rate=rate, facts=facts)
+
         try:
-            yield _BarTask(self.bars, number, done, unit)
+            yield _Step(show, 0.0, done)
         finally:
             self.open -= 1
             if self.open == 0:
@@ -280,18 +279,6 @@ class BarProgress:
             finally:
                 live.transient = state.status == "done"
                 self.shows_run = False
-
-
-class _BarTask:
-    def __init__(self, bars: Any, number: Any, done: int, unit: str) -> None:
-        self.bars, self.number, self.unit = bars, number, unit
-        self.count, self.began = 0, time.monotonic()
-
-    def advance(self, count: int = 1, **facts: float | str) -> None:
-        self.count += count
-        changes: dict[str, Any] = {"facts": show_facts(facts)} if facts else {}
-        rate = self.count / max(time.monotonic() - self.began, 1e-9)
-        self.bars.update(self.number, advance=count, rate=f"{rate:.1f} {self.unit}/s", **changes)
 
 
 def _bars(console: Any) -> Any:
