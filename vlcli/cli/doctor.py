@@ -24,24 +24,14 @@ from vlcli.plain import comma_list
 from vlcli.version import __version__
 
 PAIR = """
-import json, torch
-found = {"torch": torch.__version__, "threads": torch.get_num_threads(), "devices": ["cpu"]}
-found["devices"] += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
-if torch.backends.mps.is_available():
-    found["devices"].append("mps")
-import torchvision
-found["torchvision"] = torchvision.__version__
+import json, timm, torch, torchvision
 torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-import timm
-found["timm"] = timm.__version__
-print(json.dumps(found))
+devices = ["cpu", *(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count()))]
+devices += ["mps"] if torch.backends.mps.is_available() else []
+versions = {module.__name__: module.__version__ for module in (torch, torchvision, timm)}
+print(json.dumps({**versions, "devices": devices, "threads": torch.get_num_threads()}))
 """
-MISMATCH = (
-    "operator torchvision::nms does not exist",
-    "compiled with different CUDA",
-    "undefined symbol",
-    "torchvision::nms",
-)
+MISMATCH = ("compiled with different CUDA", "undefined symbol", "torchvision::nms")
 EXTRAS = {
     "lora": ("peft",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
@@ -96,9 +86,7 @@ def doctor(
         console.out_json({"findings": [asdict(finding) for finding in findings]})
     else:
         console.table(["what", "state", "detail"], [[f.what, f.state, f.detail] for f in findings])
-        for finding in findings:
-            if finding.remedy and finding.state != "ok":
-                console.out(f"{finding.what}: {finding.remedy}")
+        console.out_lines(f"{f.what}: {f.remedy}" for f in findings if f.remedy and f.state != "ok")
     leave(4 if any(finding.state == "wrong" for finding in findings) else 0)
 
 
@@ -193,8 +181,7 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
         if len(packages) > 1:
             detail = f"registered by {' and '.join(packages)}"
             findings.append(Finding(what, "note", detail, f"write {packages[0]}:{what.partition(' ')[2]}"))
-    private = {row["distribution"]: row["private"] for row in rows if row.get("private")}
-    for name, lines in private.items():
+    for name, lines in {row["distribution"]: row["private"] for row in rows if row.get("private")}.items():
         findings.append(Finding(f"package {name}", "note", "; ".join(lines), f"for the author of {name}: docs/api.md"))
     if not any(finding.state == "wrong" for finding in findings):
         findings.append(Finding("components", "ok", f"{len(rows)} components, none broken"))
@@ -232,7 +219,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _disk(output: Path) -> Finding:
-    folder = next((p for p in (output.absolute(), *output.absolute().parents) if p.exists()), Path.cwd())
+    folder = next(path for path in (output.absolute(), *output.absolute().parents) if path.exists())
     free = shutil.disk_usage(folder).free
     state = "ok" if free >= LEAST_DISK else "note"
     return Finding("free disk", state, f"{free / 2**30:.1f} GiB at {folder}", "give runs another place: --output DIR")

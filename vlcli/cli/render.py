@@ -60,9 +60,8 @@ def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: R
         document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes], **more}
         if table is not None:
             document["table"] = table.as_dict()
-        failed = next((o.error for o in outcomes if o.error is not None), None)
-        if failed is not None:
-            document["error"] = as_vlcli(failed).as_dict()
+        if failed := [o.error for o in outcomes if o.error is not None]:
+            document["error"] = as_vlcli(failed[0]).as_dict()
         console.out_json(document)
     elif not request.worker:
         rows = []
@@ -102,10 +101,8 @@ def outcome_row(outcome: StageOutcome) -> dict[str, Any]:
 
 def exit_code(outcomes: list[StageOutcome]) -> int:
     """Returns that of the first failure; 5 where something was blocked; 0 otherwise."""
-    for outcome in outcomes:
-        if outcome.error is not None:
-            return as_vlcli(outcome.error).exit_code
-    return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
+    blocked = 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
+    return next((as_vlcli(one.error).exit_code for one in outcomes if one.error is not None), blocked)
 
 
 def write_page(folders: Sequence[Path], page: Path, device: str | None, progress: Progress) -> Path | None:

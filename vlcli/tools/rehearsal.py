@@ -138,9 +138,9 @@ class Scene:
             words = max(words, tokenizer.data_spec_fields()["vocab_size"])
         for path, name in self._weights.items():
             write_released(name, path, words)
-        for path, names in self._shared_out().items():
+        for path, images in self._shared_out().items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_store(path, names)
+            _write_store(path, images)
 
     def _inner(self, path: Path) -> Path:
         if path.is_absolute() or ".." in path.parts:
@@ -183,20 +183,18 @@ class Scene:
             for image in images if paths else ():
                 wanted.setdefault(image, []).append(paths)
         for number, (image, lists) in enumerate(wanted.items()):
-            concepts = [paths for paths in lists if _holds_concepts(paths[0])]
-            for needed in (concepts, [paths for paths in lists if paths not in concepts]):
-                while needed:
-                    counts = Counter(path for paths in needed for path in paths)
-                    best = [path for path, count in counts.items() if count == max(counts.values())]
-                    chosen = best[number % len(best)]
-                    stores[chosen][image] = None
-                    needed[:] = [paths for paths in needed if chosen not in paths]
+            while lists:
+                counts = Counter(path for paths in lists for path in paths)
+                best = [path for path, count in counts.items() if count == max(counts.values())]
+                chosen = best[number % len(best)]
+                stores[chosen][image] = None
+                lists[:] = [paths for paths in lists if chosen not in paths]
         return {path: images or {"unread": None} for path, images in stores.items()}
 
 
 def _data(recipe: Recipe, stage: Stage) -> list[Spec]:
     # with all of their splits, which belong together; the data of vocabularies too
-    specs = resolve(recipe, stage, keys.task_kept).data if not isinstance(stage, Extract) else list(stage.data)
+    specs = list(stage.data) if isinstance(stage, Extract) else resolve(recipe, stage, keys.task_kept).data
     specs = specs + [spec for key in ("validation", "fit") for spec in getattr(stage, key, [])]
     uses = [use for use in (*of_recipe(recipe), *of_stage("", stage)) if use.kind == "datasets" and "train" in use.path]
     return specs + ([use.spec for use in uses] if isinstance(stage, Training) else [])
