@@ -131,10 +131,10 @@ def _list_rows(name: str, as_json: bool) -> None:
     others = table.written.others
     written = table.rows | others
     rows: list[dict[str, Any]] = []
-    for label, row in written.items():
-        published = {metric: asdict(number) for metric, number in row.published.items()}
+    for label, one in written.items():
+        published = {metric: asdict(number) for metric, number in one.published.items()}
         name = label if label in others else f"{table.reference}:{label}"
-        facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
+        facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else one.about}
         rows.append({**facts, "reference": label in table.written.references, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
@@ -147,9 +147,9 @@ def _list_rows(name: str, as_json: bool) -> None:
         cells.append([row["name"] + (" (reference)" if row["reference"] else ""), row["about"], *texts])
     heads = [f"published {key.removesuffix(f' on {split}')} on {split}" for key, split in numbers]
     console.table(["row", "about", *heads], cells, table.title)
-    for head, one in zip(heads, numbers.values(), strict=True):
-        if not one.is_compared and one.split != COUNTED:
-            console.err(f"{head}: not compared, this stage measures {one.measures or 'another split'}")
+    for head, number in zip(heads, numbers.values(), strict=True):
+        if not number.is_compared and number.split != COUNTED:
+            console.err(f"{head}: not compared, this stage measures {number.measures or 'another split'}")
     tables = {f"{one.table}, page {one.page}" if one.page else one.table: "" for one in numbers.values()}
     if numbers:
         units = ", ".join({one.unit: "" for one in numbers.values()})

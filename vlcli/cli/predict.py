@@ -321,7 +321,9 @@ def search(
 
 
 def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str, head: str, json_: bool) -> None:
-    rows = [{"rank": rank, key: str(item), "score": score} for rank, (item, score) in enumerate(nearest, 1)]
+    rows: list[dict[str, Any]] = []
+    for rank, (item, score) in enumerate(nearest, 1):
+        rows.append({"rank": rank, key: str(item), "score": score})
     if json_:
         console.out_json({**facts, "found": rows})
     else:

@@ -180,7 +180,7 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
         if finished and any(base.recipe.report for base in bases):
             page = render.write_page(finished, finished[0] / f"{STEM}.html", request.device, progress)
         title = f"mean and 95 % interval over {seeds} seeds"
-        patterns = next((table.metrics for base in bases if (table := base.recipe.table) and table.metrics), [])
+        patterns = next((layout.metrics for base in bases if (layout := base.recipe.table) and layout.metrics), [])
         table = seeds_table(runs, patterns, title).as_dict()
         if (whole := _results(folders, title)) is not None:
             summary, first = summarise(whole, patterns), folders[bases[0].name][0]

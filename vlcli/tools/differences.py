@@ -132,7 +132,7 @@ def _data_of(run: RunFacts) -> dict[str, str]:
 
 
 def _paired(first: StageFacts | None, other: StageFacts | None) -> list[Paired]:
-    metrics = ({} if stage is None else stage.metrics for stage in (first, other))
-    rows = ([] if stage is None else stage.predictions for stage in (first, other))
+    one, two = ({} if stage is None else stage.metrics for stage in (first, other))
+    rows, others = ([] if stage is None else stage.predictions for stage in (first, other))
     clusters = next((stage.clusters for stage in (other, first) if stage is not None and stage.clusters), None)
-    return paired(*metrics, *rows, clusters)
+    return paired(one, two, rows, others, clusters)

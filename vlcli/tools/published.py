@@ -290,7 +290,9 @@ class Wanted:
     def joined(self, other: "Wanted") -> "Wanted":
         """Return the same data set or checkpoint with the stages and files of both."""
         names = ("stages", "files", "missing")
-        both = {name: list(dict.fromkeys([*getattr(self, name), *getattr(other, name)])) for name in names}
+        both: dict[str, Any] = {
+            name: list(dict.fromkeys([*getattr(self, name), *getattr(other, name)])) for name in names
+        }
         return replace(self, state=MISSING if MISSING in (self.state, other.state) else self.state, **both)
 
     def as_dict(self) -> dict[str, Any]:

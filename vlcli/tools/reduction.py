@@ -112,7 +112,7 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
     known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}
     usual = known["image_size"].default if "image_size" in known else None
-    pixels = use.spec.get("image_size", usual)
+    pixels: Any = use.spec.get("image_size", usual)
     reads_pixels = pixels is not None and use.spec.get("image", "pixels") == "pixels"
     if reads_pixels and "patch" in known and "window" not in known:
         yield (*use.path, "image_size"), side(int(pixels))
