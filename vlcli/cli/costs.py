@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Exit, Option
 
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, as_vlcli, guarded, leave, report
+from vlcli.cli.guard import RunRequest, as_vlcli, leave, report, requested
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError, VlcliError
@@ -20,25 +20,21 @@ from vlcli.recipe.table import is_table, load_table
 from vlcli.version import __version__
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_", "verbose")
 def count(
+    request: RunRequest,
     words: options.RecipesToLookAt,
     stage: options.Stage = None,
     answers: Annotated[int | None, Option(min=1, help="Rows of the answer head.")] = None,
     heads: Annotated[bool, Option(help="Count the objectives' heads too.")] = True,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
     from vlcli.tools import counting
 
     def counted(name: str, stage: str | None) -> dict[str, Any]:
-        resolved = load(name, overrides, only=stage, trust=trust)
+        resolved = load(name, overrides, only=stage, trust=request.trust)
         published = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
-        facts = counting.count(resolved, stage, answers=answers, output=output, heads=heads)
+        facts = counting.count(resolved, stage, answers=answers, output=request.output, heads=heads)
         return {"recipe": resolved.name, **({"published": published} if published else {}), **facts}
 
     named, overrides = options.split_words(words)
@@ -47,18 +43,18 @@ def count(
     names = [one for name in named for one in _expanded(name, len(named) > 1)]
     if len(names) == 1:
         facts = counted(names[0], stage)
-        console.out_json(facts) if json_ else _show_counts(names[0], facts)
+        console.out_json(facts) if request.json_ else _show_counts(names[0], facts)
         return
     rows, failures = [], []
-    with console.progress(verbose).task("count", len(names), "recipes") as task:
+    with request.progress().task("count", len(names), "recipes") as task:
         for name in names:
             try:  # its first training stage alone: the others are not built
-                chosen = stage or counting.first_stage(load(name, overrides, trust=trust))
+                chosen = stage or counting.first_stage(load(name, overrides, trust=request.trust))
                 rows.append({**counted(name, chosen), "recipe": name} if chosen else {"recipe": name})
             except Exception as error:
                 failures.append((name, error))
             task.advance()
-    if json_:
+    if request.json_:
         errors = [{"recipe": name, "error": as_vlcli(fault).as_dict()} for name, fault in failures]
         console.out_json({"recipes": [*rows, *errors]})
     elif rows:
@@ -67,7 +63,7 @@ def count(
         console.table(columns, [_line(row)[: len(columns)] for row in rows])
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
-        report(fault, verbose=verbose)
+        report(fault, verbose=request.verbose)
     if failures:
         raise Exit(as_vlcli(failures[0][1]).exit_code)
 
@@ -113,8 +109,9 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
         console.table(["stage", "model", "with heads"], cells)
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_")
 def plan(
+    request: RunRequest,
     words: options.RecipesToLookAt,
     gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
     memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
@@ -125,21 +122,18 @@ def plan(
     link: Annotated[float | None, Option(min=0.001, help="GB/s between GPUs.")] = None,
     disk: Annotated[str | None, Option(help="Written in a second: 500MB.")] = None,
     rehearse: Annotated[bool, Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
     from vlcli.tools.training_cost import Wanted, training_cost
 
     name, overrides = options.one_name(words)
-    resolved = load(name, overrides, only=stage, trust=trust)
+    resolved = load(name, overrides, only=stage, trust=request.trust)
     rate = None if disk is None else bytes_of(disk, "--disk")
-    wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
+    capacity, output = bytes_of(memory, "--memory"), request.output
+    wanted = Wanted(gpus, capacity, per_machine, examples, tflops, link, rate, output, rehearse)
     costs = training_cost(resolved, wanted, stage)
-    if json_:
-        console.out_json({**costs, **{key: [cost._asdict() for cost in costs[key]] for key in ("memory", "time")}})
+    if request.json_:
+        console.out_json(costs | {key: [cost._asdict() for cost in costs[key]] for key in ("memory", "time")})
         return
 
     def show(head: str, part: str, title: str = "") -> None:
@@ -162,19 +156,14 @@ def _shown(value: float, unit: str) -> str:
     return f"{value:,{'.3g' if value < 1000 else '.0f'}} {unit}".strip()
 
 
-@guarded
+@requested("device", "plugin", "trust", "json_", "quiet", "verbose")
 def rehearse(
+    request: RunRequest,
     words: options.RecipesToLookAt,
     rows: Annotated[str | None, Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
     folder: Annotated[Path | None, Option(help="An empty folder that keeps all of it.")] = None,
     gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
     memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
 
@@ -186,21 +175,19 @@ def rehearse(
     from vlcli.tools.rehearsal import full_costs, rehearse
 
     name, overrides = options.one_name(words)
-    full = _members(name, overrides, rows, trust)
-    request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
-    recipes = [reduced(one, overrides, device, trust) for one in full]
+    full = _members(name, overrides, rows, request.trust)
+    recipes = [reduced(one, overrides, request.device, request.trust) for one in full]
     documents, codes = [], []
-    progress = console.progress(verbose, quiet)
-    with _room(folder) as room, closing(rehearse(recipes, room, device, progress)) as runs:
+    with _room(folder) as room, closing(rehearse(recipes, room, request.device, request.progress())) as runs:
         for one, outcomes in runs:
             costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
             documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
             codes.append(render.exit_code(outcomes))
-            if not json_:
+            if not request.json_:
                 _show(documents[-1], gpus, memory)
             render.render_failures(outcomes, request)
-    if json_:
+    if request.json_:
         console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
     elif not any(codes):
         what = "vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
@@ -254,19 +241,15 @@ def full_cells(costs: dict[str, Any] | None) -> list[str]:
     return [size(costs["memory"]), time, size(costs["disk"])]
 
 
-@guarded
+@requested("output", "trust", "json_", "quiet", "verbose")
 def kit(
+    request: RunRequest,
     words: options.RecipeAndWords,
     out: Annotated[Path | None, Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
     rows: Annotated[str | None, Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
     seeds: Annotated[int | None, Option(min=1, help="Seeds of each row.")] = None,
     gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
     memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
-    output: options.Output = Path("runs"),
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
 
@@ -278,13 +261,13 @@ def kit(
     from vlcli.tools import kit as tools
 
     name, overrides = options.one_name(words)
-    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=trust)
+    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=request.trust)
     folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds
-    results = tools.collected(table, count, table_folder(table, output))
+    results = tools.collected(table, count, table_folder(table, request.output))
     tools.refuse_other(folder, results.title)
     costs = []
     if not (folder / tools.README).is_file():
-        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), console.progress(verbose, quiet))
+        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), request.progress())
         costs = [[row["stage"], ", ".join(row["rows"]), *full_cells(row)] for row in found]
     asked = [*(["--rows", ",".join(table.chosen)] if rows is not None else []), "--seeds", str(count), *overrides]
     asked += [] if any(word.startswith("root=") for word in overrides) else ["root=DATA"]
@@ -292,4 +275,4 @@ def kit(
     how = f"{gpus} GPU{'s' * (gpus > 1)} of {memory}"
     command = shlex.join([table.reference, *asked])
     files = list(map(str, tools.write_kit(folder, table, results, facts, words=command, costs=costs, how=how)))
-    console.answer(json_, {**facts, "files": files}, "\n".join(files))
+    console.answer(request.json_, {**facts, "files": files}, "\n".join(files))

@@ -9,7 +9,7 @@ from typer import Argument, Exit, Option
 
 from vlcli import registry
 from vlcli.cli import console, options
-from vlcli.cli.guard import report, verb
+from vlcli.cli.guard import RunRequest, report, verb
 from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
 from vlcli.recipe.load import load
@@ -22,18 +22,15 @@ app = typer.Typer(
 _UNSURE = "not found on an official page; look at the source before you rely on it"
 
 
-@verb(app, "make")
+@verb(app, "make", "seed", "json_", "quiet", "verbose")
 def make(
+    request: RunRequest,
     world: Annotated[str, Argument(help="Which world: shapes.")],
     folder: Annotated[Path, Argument(help="Where to.")],
     words: options.Words = None,
     images: Annotated[int | None, Option(min=20, help="Pictures of the shared set.")] = None,
     size: Annotated[int | None, Option(min=64, help="Side of a picture in pixels.")] = None,
-    seed: options.Seed = None,
     workers: Annotated[int, Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Generate a world with annotations in every benchmark's own format.
 
@@ -44,27 +41,24 @@ def make(
     spec: dict[str, Any] = {"name": world}
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
-    spec |= {key: value for key, value in {"images": images, "size": size, "seed": seed}.items() if value is not None}
+    numbers = {"images": images, "size": size, "seed": request.seed}
+    spec |= {key: value for key, value in numbers.items() if value is not None}
     config = world_config(spec, "make")
     with writing_alone(folder):
-        counts = config.make(folder, console.progress(verbose, quiet), workers)
-    if json_:
+        counts = config.make(folder, request.progress(), workers)
+    if request.json_:
         console.out_json({"path": str(folder), "counts": counts})
         return
     console.table(["what", "how many"], [[name, f"{number:,}"] for name, number in counts.items()])
     console.out(str(folder))
 
 
-@verb(app, "stats")
+@verb(app, "stats", "output", "plugin", "trust", "json_", "verbose")
 def stats(
+    request: RunRequest,
     words: options.RecipesAndWords = None,
     stage: Annotated[str | None, Option(help="One stage alone.")] = None,
     root: Annotated[Path | None, Option(help="LXMERT's Table 1 of a data root instead.")] = None,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Count examples, pictures and words of every data set that a recipe names.
 
@@ -73,11 +67,11 @@ def stats(
     from vlcli.tools.dataset_counts import dataset_counts
 
     if root is not None and not options.split_words(words)[0]:
-        registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
+        registry.load("commands", "data.composition")(root, words, json_=request.json_, verbose=request.verbose)
         return
     name, overrides = options.one_name(words)
-    rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
-    if json_:
+    rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=request.trust), stage, request.output)
+    if request.json_:
         document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
         console.out_json({"recipe": name, "data": document, **({"notes": unknown} if unknown else {})})
     else:
@@ -90,7 +84,7 @@ def stats(
                 titles = registry.load("datasets", row["data set"]).composition_titles
                 console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
     errors = dict.fromkeys(row["error"] for row in rows if "error" in row)
-    if codes := [report(error, verbose=verbose) for error in errors]:
+    if codes := [report(error, verbose=request.verbose) for error in errors]:
         raise Exit(codes[0])
 
 
@@ -150,14 +144,12 @@ def concepts(
     console.out(f"{path}: {len(words)} words ({by_group}) of {len(texts):,} pictures")
 
 
-@verb(app, "unpack")
+@verb(app, "unpack", "json_", "quiet", "verbose")
 def unpack(
+    request: RunRequest,
     source: Annotated[Path, Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
     into: Annotated[Path, Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
     max_pixels: options.MaxPixels = 178,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write pictures that lie inside tables or arrays to files, with the other columns as JSON lines.
 
@@ -166,8 +158,8 @@ def unpack(
     from vlcli.tools.unpacking import unpack as write_out
 
     with writing_alone(into):
-        unpacked = write_out(source, into, max_pixels * 1_000_000, console.progress(verbose, quiet))
-    if json_:
+        unpacked = write_out(source, into, max_pixels * 1_000_000, request.progress())
+    if request.json_:
         console.out_json({"path": str(into), **vars(unpacked)})
         return
     console.table(["table", "rows"], [[f"{name}.jsonl", f"{count:,}"] for name, count in unpacked.tables.items()])

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.stopping import Stopped
 
 if TYPE_CHECKING:
     from vlcli.demo.asking import Demo
 
 
-@guarded
+@requested("device", "plugin", "quiet", "verbose")
 def demo(
+    request: RunRequest,
     model: options.TrainedOrSmall = "small",
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all machines of the network.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0: any free one.")] = 7860,
@@ -29,10 +30,6 @@ def demo(
     queue: Annotated[int, Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
     check: Annotated[bool, Option("--check", help="Load the model, ask once, and end without serving.")] = False,
     features_from: options.FeaturesFrom = None,
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Serve a web page on this machine: drop a picture, ask, see the answer and where the model looked.
 
@@ -51,11 +48,11 @@ def demo(
     from vlcli.engine.processes import resolve_device
     from vlcli.prediction.sources import SMALL_FOLDER
 
-    progress = console.progress(verbose, quiet)
+    progress = request.progress()
     server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
     serving, drawn = False, tempfile.TemporaryDirectory()
     try:
-        loaded = load(model, features_from=features_from, device=resolve_device(device or "cpu"))
+        loaded = load(model, features_from=features_from, device=resolve_device(request.device or "cpu"))
         index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
         for name, reason in index.failures.items() if index is not None else ():
             progress.warn(f"left out {name}: {reason}")

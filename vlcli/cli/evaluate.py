@@ -20,7 +20,7 @@ _TASK = options.names("[TASK] [KEY=VALUE]...", _ABOUT, options.complete_tasks)
 _CHECKPOINT = "RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."
 
 
-@requested
+@requested()
 def evaluate(
     words: Annotated[list[str] | None, _TASK] = None,
     recipe: options.RunRecipe = None,
@@ -165,7 +165,7 @@ def _rescore(
             expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
             hint="vlcli eval vqa --predictions FILE --root DATA --split val",
         )
-    metrics = score(source, file, console.progress(request.verbose, request.quiet)).metrics
+    metrics = score(source, file, request.progress()).metrics
     if request.json_:
         console.out_json({"predictions": str(file), "metrics": metrics})
     elif metrics:

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import leave, verb
+from vlcli.cli.guard import RunRequest, leave, verb
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -45,30 +45,26 @@ def _short(value: Any, most: int = 8) -> str:
     return str(value)
 
 
-@verb(app, "verify")
-def verify(
-    path: Store, json_: options.Json = False, quiet: options.Quiet = False, verbose: options.Verbose = 0
-) -> None:
+@verb(app, "verify", "json_", "quiet", "verbose")
+def verify(request: RunRequest, path: Store) -> None:
     """Read every record and check it; exit code 5 where something is wrong."""
     from vlcli.features.inspect import verify as find_faults
 
-    faults = find_faults(path, console.progress(verbose, quiet))
-    if json_:
+    faults = find_faults(path, request.progress())
+    if request.json_:
         console.out_json({"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]})
     else:
         console.out("\n".join(map(str, faults)) if faults else f"{path}: sound")
     leave(5 if faults else 0)
 
 
-@verb(app, "merge")
+@verb(app, "merge", "json_", "quiet", "verbose")
 def merge(
+    request: RunRequest,
     stores: Annotated[list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only set.")],
     into: Annotated[Path, Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Copy shards, or the box sets of several stores, into one file.
 
@@ -86,9 +82,8 @@ def merge(
         renamed = bool(equals) and not Path(word).exists()
         paths.append(Path(path if renamed else word))
         names |= {paths[-1]: name} if renamed and name else {}
-    progress = console.progress(verbose, quiet)
-    file = str(copy(paths, into, names=names, compression=compression, progress=progress))
-    console.answer(json_, {"path": file}, file)
+    file = str(copy(paths, into, names=names, compression=compression, progress=request.progress()))
+    console.answer(request.json_, {"path": file}, file)
 
 
 @verb(app, "join")
@@ -106,8 +101,9 @@ def join(
     console.answer(json_, {"path": file}, file)
 
 
-@verb(app, "import")
+@verb(app, "import", "json_", "quiet", "verbose")
 def import_(
+    request: RunRequest,
     format: Annotated[str, Argument(help=f"One of: {IMPORTED}.")],
     source: Annotated[Path, Argument(help="The file, folder or prefix.")],
     out: Annotated[Path, Argument(help="The store; one that is there grows.")],
@@ -123,9 +119,6 @@ def import_(
     clip: Annotated[bool, Option("--clip", help="Cut boxes that leave their image.")] = False,
     skip_bad: Annotated[bool, Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
     force: Annotated[bool, Option("--force", help="Start the box set anew.")] = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Read others' features into a store; run again after an interruption, it goes on.
 
@@ -135,8 +128,8 @@ def import_(
 
     how: dict[str, Any] = {"set": set, "dtype": dtype, "compression": compression, "boxes": boxes, "ids": ids}
     how |= {"pictures": pictures, "vocabulary": vocabulary, "clip": clip, "skip_bad": skip_bad, "resume": not force}
-    report = import_features(format, source, out, **how, progress=console.progress(verbose, quiet))
-    if json_:
+    report = import_features(format, source, out, **how, progress=request.progress())
+    if request.json_:
         errors = [vars(bad) for bad in report.errors]
         console.out_json({"path": str(out), "set": report.set, "counts": report.counts, "errors": errors})
         return
@@ -145,17 +138,15 @@ def import_(
         console.err(f"left out: see {errors_file(out)}")
 
 
-@verb(app, "export")
+@verb(app, "export", "json_", "quiet", "verbose")
 def export(
+    request: RunRequest,
     format: Annotated[str, Argument(help=f"One of: {EXPORTED}.")],
     path: Store,
     out: Annotated[Path, Argument(help="The new file.")],
     set: BoxSet = None,
     images: Annotated[Path | None, Option(help="A file of image ids, one a line: these only.")] = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write a store in a format that others read."""
     from vlcli.data.files import read_text
@@ -164,17 +155,17 @@ def export(
 
     options.refuse_existing(out, force)
     names = None if images is None else [line.strip() for line in read_text(images).splitlines() if line.strip()]
-    progress = console.progress(verbose, quiet)
-    report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)
-    if json_:
+    report = export_features(format, FeatureStore(path, set), out, images=names, progress=request.progress())
+    if request.json_:
         console.out_json({"path": str(out), "images": report.images, "notes": report.notes})
         return
     console.out(f"{out}: {report.images} images")
     console.err_lines(report.notes)
 
 
-@verb(app, "draw")
+@verb(app, "draw", "json_", "quiet", "verbose")
 def draw(
+    request: RunRequest,
     path: Store,
     pictures: Annotated[list[Path], Argument(help="Pictures whose boxes the store holds.")],
     out: Annotated[Path, Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
@@ -184,9 +175,6 @@ def draw(
     classes: Annotated[Path | None, Option(help="Names of the classes, one a line.")] = None,
     attributes: Annotated[Path | None, Option(help="Names of the attributes.")] = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Draw the stored boxes on pictures, with labels and scores where there are any."""
     from vlcli.drawings.stored_boxes import draw_stored, read_names
@@ -194,6 +182,6 @@ def draw(
 
     how: dict[str, Any] = {"limit": limit, "least": least, "force": force}
     how |= {key: read_names(file) for key, file in {"classes": classes, "attributes": attributes}.items() if file}
-    files = draw_stored(FeatureStore(path, set), pictures, out, **how, progress=console.progress(verbose, quiet))
+    files = draw_stored(FeatureStore(path, set), pictures, out, **how, progress=request.progress())
     names = [str(file) for file in files]
-    console.answer(json_, {"pictures": names}, "\n".join(names))
+    console.answer(request.json_, {"pictures": names}, "\n".join(names))

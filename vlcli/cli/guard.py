@@ -14,9 +14,9 @@ from typing import Annotated, Any, get_origin, get_type_hints
 from typer import Exit, Typer
 
 from vlcli import stopping
-from vlcli.cli import options
-from vlcli.cli.console import err, out_json
+from vlcli.cli import console, options
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.progress import Progress
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import from_mapping, load, slug
 from vlcli.recipe.locate import Resolved
@@ -61,10 +61,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 command(*args, **kwargs)
             except stopping.Stopped as stop:
                 stopping.conclude(stop)
-                err(f"{stop}: run the same command again to go on")
+                console.err(f"{stop}: run the same command again to go on")
                 raise Exit(stop.code) from None
             except KeyboardInterrupt:
-                err("interrupted: run the same command again to go on")
+                console.err("interrupted: run the same command again to go on")
                 raise Exit(INTERRUPTED) from None
             except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
                 sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -77,9 +77,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return with_options(wrapper, command, [_option("verbose", 0, options.Verbose)])
 
 
-def verb(app: Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a guarded command to a group of commands."""
-    return lambda command: app.command(name)(guarded(command))
+def verb(app: Typer, name: str, *shared: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a guarded command, with shared options where some are named, to a group of commands."""
+    return lambda command: app.command(name)(requested(*shared)(command) if shared else guarded(command))
 
 
 def leave(code: int) -> None:
@@ -91,11 +91,11 @@ def leave(code: int) -> None:
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
     """Tells an error on stderr (and on stdout as JSON); returns its exit code."""
     if verbose > 1:
-        err("".join(traceback.format_exception(error)).rstrip())
+        console.err("".join(traceback.format_exception(error)).rstrip())
     known = as_vlcli(error)
-    err(f"error: {known}")
+    console.err(f"error: {known}")
     if as_json:
-        out_json({"error": known.as_dict()})
+        console.out_json({"error": known.as_dict()})
     return known.exit_code
 
 
@@ -130,7 +130,7 @@ def as_vlcli(error: BaseException) -> VlcliError:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The options that all verbs share which run stages; behind them, what the verb itself asks for."""
+    """Options that several verbs share; behind them, what ``vlcli run`` itself asks for."""
 
     only: options.Only = None
     jobs: options.Jobs = None
@@ -165,6 +165,10 @@ class RunRequest:
         jobs = 1 if self.worker else self.jobs
         return RunOptions(**shared, jobs=jobs, plugins=tuple(self.plugin or ()), check=not self.worker)
 
+    def progress(self) -> Progress:
+        """Where the verb reports."""
+        return console.progress(self.verbose, self.quiet, self.worker)
+
     def words(self, overrides: list[str]) -> list[str]:
         """The overrides, with ``--seed`` among them."""
         return overrides if self.seed is None else [*overrides, f"seed={self.seed}"]
@@ -174,24 +178,31 @@ class RunRequest:
         return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
 
 
-def requested(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a guarded command the shared options behind its own; it takes them together as ``request``."""
+def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a guarded command shared options behind its own; it takes them together as ``request``.
+
+    Args:
+        names: of fields of :class:`RunRequest`; none: all those that are options.
+    """
     hints = get_type_hints(RunRequest, include_extras=True)
-    of_all = [field for field in fields(RunRequest) if get_origin(hints[field.name]) is Annotated]
-    shared = [_option(field.name, field.default, hints[field.name]) for field in of_all]
+    every = [_option(f.name, f.default, hints[f.name]) for f in fields(RunRequest)]
+    shared = [one for one in every if (one.name in names if names else get_origin(one.annotation) is Annotated)]
 
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        request = RunRequest(**{option.name: values.pop(option.name, option.default) for option in shared})
-        if stopping.LAUNCHER in os.environ:
-            stopping.end_with_parent()
-        elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
-            from vlcli.runner.launch import launch
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**values: Any) -> None:
+            request = RunRequest(**{option.name: values.pop(option.name, option.default) for option in shared})
+            if stopping.LAUNCHER in os.environ:
+                stopping.end_with_parent()
+            elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
+                from vlcli.runner.launch import launch
 
-            raise Exit(launch(request.processes or 1))
-        command(**values, request=request)
+                raise Exit(launch(request.processes or 1))
+            command(**values, request=request)
 
-    return guarded(with_options(wrapper, command, shared))
+        return guarded(with_options(wrapper, command, shared))
+
+    return decorated
 
 
 def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, leave
+from vlcli.cli.guard import RunRequest, guarded, leave, requested
 from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
 from vlcli.recipe.load import about, load, read_chain
@@ -27,14 +27,13 @@ _KIND = "models, objectives, recipes ..., or a table."
 _NAME = "A component or recipe; overrides for a recipe."
 
 
-@guarded
+@requested("plugin", "json_")
 def ls(
+    request: RunRequest,
     kind: Annotated[
         str | None, Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
     ] = None,
     check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
 ) -> None:
     """List the kinds of components, the components of one kind or of all; or the rows of a table.
 
@@ -45,15 +44,15 @@ def ls(
     vlcli ls all
     """
     if kind == "claims":
-        _list_claims(json_)
+        _list_claims(request.json_)
     elif kind == "checkpoints":
-        _list_checkpoints(json_)
+        _list_checkpoints(request.json_)
     elif kind not in (None, ALL, *KINDS) and is_recipe(kind):
-        _list_rows(kind, json_)
-    elif kind is None and not (check or json_):
+        _list_rows(kind, request.json_)
+    elif kind is None and not (check or request.json_):
         _list_kinds()
     else:
-        _list_components(None if kind == ALL else kind, check, json_)
+        _list_components(None if kind == ALL else kind, check, request.json_)
 
 
 def _list_kinds() -> None:
@@ -156,12 +155,11 @@ def _list_rows(name: str, as_json: bool) -> None:
         console.err(f"published in table {'; '.join(tables) or '(not said)'}; units: {units}")
 
 
-@guarded
+@requested("plugin", "json_")
 def show(
+    request: RunRequest,
     words: Annotated[list[str], options.names("NAME [KEY=VALUE]...", _NAME, options.complete_all)],
     kind: Annotated[str | None, Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
     name, overrides = options.one_name(words)
@@ -173,7 +171,7 @@ def show(
     recipe = _recipe(name, overrides) if is_named else None
     if not components and recipe is None:
         raise _unknown(name, kind)
-    if json_:
+    if request.json_:
         console.out_json({"components": components, **({"recipe": recipe} if recipe else {})})
     else:
         for item in components:
@@ -181,7 +179,7 @@ def show(
         if recipe:
             _show_recipe(recipe)
     for item in components:
-        if item["broken"] and json_:
+        if item["broken"] and request.json_:
             raise Exit(4)  # the JSON says what is broken
         if item["broken"]:
             raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])

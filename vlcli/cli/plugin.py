@@ -9,7 +9,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, leave, verb
+from vlcli.cli.guard import RunRequest, guarded, leave, verb
 from vlcli.errors import ComponentError
 from vlcli.registry import load, names
 
@@ -82,16 +82,15 @@ def new(
     console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
-@verb(app, "check")
+@verb(app, "check", "plugin", "json_")
 def check(
+    request: RunRequest,
     what: Annotated[
         str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
     ] = None,
     quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
     against: Annotated[str | None, Option("--against", help="Compare outputs instead: transformers:ViltModel.")] = None,
     tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
 ) -> None:
     """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
 
@@ -99,14 +98,14 @@ def check(
     vlcli plugin check vilt --against transformers:ViltModel
     """
     if against is not None:
-        _compare(what or "", against, tolerance, json_)
+        _compare(what or "", against, tolerance, request.json_)
         return
     from vlcli.plugin_kit.checks import conform
     from vlcli.plugin_kit.conformance import FAILED, chosen
 
     results = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
     wrong = [result for result in results if result.state == FAILED]
-    if json_:
+    if request.json_:
         console.out_json({"checks": [vars(result) for result in results], "failed": len(wrong)})
     else:
         console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])

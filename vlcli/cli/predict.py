@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.errors import UsageError, shown
 from vlcli.plain import to_plain
 from vlcli.recipe import stage_record
@@ -93,8 +93,9 @@ _ASKED = "RECIPE/STAGE or a folder (else a small model of shapes); pictures; a t
 _ASKED_ONE = "RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store."
 
 
-@guarded
+@requested("device", "plugin", "quiet", "verbose")
 def predict(
+    request: RunRequest,
     words: Annotated[list[str], Argument(metavar="[MODEL] PICTURE... [TEXT]", help=_ASKED)],
     text: Annotated[str | None, Option(help="The text, where it looks like a file.")] = None,
     task: Annotated[str | None, Option(help=_TASK, autocompletion=options.complete_tasks)] = None,
@@ -106,11 +107,7 @@ def predict(
     extractor: options.Extractor = None,
     boxes: Annotated[Path | None, Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
     batch_size: Annotated[int, Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
-    device: options.Device = None,
-    plugin: options.Plugin = None,
     json_: Annotated[bool, Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Ask a trained model about pictures that it has never seen.
 
@@ -128,13 +125,13 @@ def predict(
     options.refuse_bytes(said)
     sources: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     sources["extractor"], piped = read_extractor(extractor), pictures == [STDIN]
-    loaded = load_model(model, "predict", None if piped else pictures, device, **sources)
+    loaded = load_model(model, "predict", None if piped else pictures, request.device, **sources)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
     answers = loaded.predict_many(asked, task=task, top=top, batch_size=batch_size, min_score=min_score)
     shown = []
-    with console.progress(verbose, quiet or count == 1).task("predict", count, "requests") as bar:
+    with console.progress(request.verbose, request.quiet or count == 1).task("predict", count, "requests") as bar:
         for answer in answers:
             if json_:
                 typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
@@ -221,15 +218,14 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
         console.table(columns[:wide], [row[:wide] for row in rows])
 
 
-@guarded
+@requested("plugin", "json_")
 def ask(
+    request: RunRequest,
     words: Annotated[list[str], Argument(metavar="[MODEL] TEXT PICTURE...", help=_ASKED_ONE)],
     features: options.Features = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
     top: Annotated[int, Option(min=1, help="How many answers.")] = 5,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
 ) -> None:
     """Ask a trained model: the best answers to a question, else what its task predicts.
 
@@ -257,11 +253,12 @@ def ask(
         facts = {"answers": [{"answer": answer, "probability": chance} for answer, chance in answers]}
         cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
         columns = ["answer", "probability"]
-    console.out_json(facts) if json_ else console.table(columns, cells)
+    console.out_json(facts) if request.json_ else console.table(columns, cells)
 
 
-@guarded
+@requested("device", "json_", "quiet", "verbose")
 def search(
+    request: RunRequest,
     model: options.Trained,
     text: Annotated[str | None, Argument(help="What to look for: a sentence.", show_default=False)] = None,
     images: Annotated[Path | None, Option("--pictures", help="The folder of pictures to search.")] = None,
@@ -276,10 +273,6 @@ def search(
     memory: Annotated[int, Option(min=1, help="MiB a search may hold.")] = 256,
     batch_size: Annotated[int, Option(min=1, help="Pictures embedded at a time.")] = 32,
     workers: Annotated[int, Option(min=1, help="Threads that read pictures.")] = 2,
-    device: options.Device = None,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Search a folder of pictures with a trained model that has learnt contrast.
 
@@ -295,17 +288,17 @@ def search(
         raise UsageError("Say what is to be searched.", expected=expected)
     options.refuse_bytes(text)
     pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
-    loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
+    loaded = load_model(model, "search", pictures, request.device, str(images or "FOLDER"), features=features)
     if image is not None and texts is not None:
         from vlcli.tools.search import rank, read_sentences
 
         sentences = read_sentences(texts)
         vectors = loaded.embed_text(sentences, objective)
         ranked = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
-        _tell({"query": str(image), "sentences": len(sentences)}, ranked, "text", "sentence", json_)
+        _tell({"query": str(image), "sentences": len(sentences)}, ranked, "text", "sentence", request.json_)
         return
     assert images is not None
-    progress = console.progress(verbose, quiet)
+    progress = request.progress()
     how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
     index = loaded.index(images, objective=objective, **how)
     query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
@@ -315,8 +308,8 @@ def search(
     if sheet is not None:
         draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
     kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
-    _tell({"query": text or str(image), **index.counts, **kept}, nearest, "picture", "picture", json_)
-    if not json_:
+    _tell({"query": text or str(image), **index.counts, **kept}, nearest, "picture", "picture", request.json_)
+    if not request.json_:
         progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
 
 

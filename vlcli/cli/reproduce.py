@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, leave
+from vlcli.cli import console
+from vlcli.cli.guard import RunRequest, leave, requested
 from vlcli.errors import UsageError
-from vlcli.recipe.plan import RunOptions
 
 if TYPE_CHECKING:
     from vlcli.claims.reproduce import Study
@@ -28,21 +27,15 @@ def _complete(incomplete: str) -> list[str]:
     return [name for name in papers() if name.startswith(incomplete)]
 
 
-@guarded
+@requested("jobs", "output", "device", "plugin", "json_", "quiet", "verbose")
 def reproduce(
+    request: RunRequest,
     paper: Annotated[list[str] | None, Argument(metavar="[PAPER]...", help=_PAPER, autocompletion=_complete)] = None,
     hours: Annotated[float | None, Option(help="Begin no row after this time (0: write the page only).")] = None,
     claims: Annotated[str | None, Option(metavar="ID,...", help="These claims alone.")] = None,
     seeds: Annotated[int | None, Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
     list_: Annotated[bool, Option("--list", help="List the claims and their verdicts so far; run nothing.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
-    jobs: options.Jobs = None,
-    output: options.Output = Path("runs"),
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Test the published contrasts that papers register, on small generated worlds; write a page of verdicts.
 
@@ -59,18 +52,17 @@ def reproduce(
 
     if hours is not None and not (math.isfinite(hours) and hours >= 0):
         raise UsageError("--hours is no time.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more")
-    study = _study(paper or [], claims, seeds, output, out)
+    study = _study(paper or [], claims, seeds, request.output, out)
     html = out if out is not None and out.suffix in HTML else study.folder / REPORT
     refuse_other(html)
     sound = True
     if not list_ and hours != 0:
-        how = RunOptions(output, device=device, jobs=jobs, plugins=tuple(plugin or ()))
-        progress = console.progress(verbose, quiet)
-        tell = (lambda _: None) if quiet else console.err
-        sound = run(study, how, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
+        tell = (lambda _: None) if request.quiet else console.err
+        jobs, progress = request.jobs or 1, request.progress()
+        sound = run(study, request.options, hours=hours, jobs=jobs, progress=progress, tell=tell)
     judged = judge(study.claims, study.look, study.seeds)
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
-    _tell(judged, pages, list_, json_)
+    _tell(judged, pages, list_, request.json_)
     leave(0 if sound else 1)
 
 

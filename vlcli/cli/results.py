@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import number
 from vlcli.errors import UsageError
@@ -32,16 +32,15 @@ _PAGE = "The page; default: report.html in the run's folder, or here for several
 _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.json of a recipe with rows."
 
 
-@guarded
+@requested("output", "json_")
 def table(
+    request: RunRequest,
     runs: Annotated[list[str], Argument(metavar="RUN...", help=_RUNS)],
     form: Annotated[str, Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
     out: Annotated[Path | None, Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
     plot: Annotated[list[Path] | None, Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")] = None,
     metric: Annotated[list[str] | None, Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
     reference: Annotated[str | None, Option(help="Label of the row that the others are compared with.")] = None,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
 ) -> None:
     """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
 
@@ -56,12 +55,12 @@ def table(
     from vlcli.tables.summary import summarise
     from vlcli.tools.run_tables import collect, model_index
 
-    form = "json" if json_ else form
+    form = "json" if request.json_ else form
     forms: dict[str, Callable[[Summary], str]] = {"text": text.aligned, **outputs.FORMATS}
     known = [*forms, "json", "model-index"]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
-    results = collect(runs, output, reference)
+    results = collect(runs, request.output, reference)
     summary = summarise(results, metric or ())
     forms["model-index"] = partial(model_index, results)
     if out is not None:
@@ -93,18 +92,13 @@ def tell(summary: Summary) -> None:
     console.out_lines(f"{note[0].upper()}{note[1:]}." for note in summary.notes)
 
 
-@guarded
+@requested("output", "device", "plugin", "json_", "quiet", "verbose")
 def report(
+    request: RunRequest,
     runs: Annotated[list[str], Argument(metavar="RUN...", help=_REPORTED)],
     out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
     no_model: Annotated[bool, Option("--no-model", help="Leave out what needs models: attention, Grad-CAM.")] = False,
     samples: Annotated[int, Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
-    output: options.Output = Path("runs"),
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write a page that shows runs: results, samples, attention, curves, stages, differences. It needs no network.
 
@@ -117,16 +111,16 @@ def report(
     from vlcli.pages.report import ReportOptions, write_report
     from vlcli.tools.run_folder import REPORT, find_run
 
-    if (results := _alone(runs, output)) is not None:
+    if (results := _alone(runs, request.output)) is not None:
         page = _write_results(results, out or results.parent / REPORT)
         shown: dict[str, Any] = {"results": str(results)}
     else:
-        folders = list(dict.fromkeys(find_run(name, output) for name in runs))
+        folders = list(dict.fromkeys(find_run(name, request.output) for name in runs))
         page = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-        settings = ReportOptions(samples, not no_model, device or "auto")
-        write_report(folders, page, settings, console.progress(verbose, quiet))
+        settings = ReportOptions(samples, not no_model, request.device or "auto")
+        write_report(folders, page, settings, request.progress())
         shown = {"runs": [str(path) for path in folders]}
-    console.answer(json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
+    console.answer(request.json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
 
 
 def _alone(runs: list[str], output: Path) -> Path | None:
@@ -168,13 +162,12 @@ _WIDEST = 60
 _SIDES, _PARTS = ("first", "second"), ("settings", "versions", "data")
 
 
-@guarded
+@requested("output", "json_")
 def diff(
+    request: RunRequest,
     a: _Side,
     b: _Side,
     every: Annotated[bool, Option("--all", help="Also metrics that are the same in both.")] = False,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
 ) -> None:
     """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
 
@@ -189,14 +182,14 @@ def diff(
 
     # a registered recipe's name means the recipe, though a run of this name lies under runs/: runs/NAME is that
     recipes = [name for name in (a, b) if not Path(name).expanduser().is_dir() and is_recipe(name)]
-    runs = {name: read_run(find_run(name, output)) for name in (a, b) if name not in recipes}
+    runs = {name: read_run(find_run(name, request.output)) for name in (a, b) if name not in recipes}
     if recipes:
         values = [_recipe(name) if name in recipes else runs[name].recipe for name in (a, b)]
         comparison = Comparison([a, b], compare_settings(values))
     else:
         comparison = compare_runs([runs[a], runs[b]])
     console.err_lines(f"warning: {fault}" for fault in comparison.faults)
-    if json_:
+    if request.json_:
         console.out_json(_document(comparison))
     else:
         _tell(comparison, every)

@@ -54,7 +54,7 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             seed = f", seed {run.seed}" if many else ""
             console.err(f"{table.reference}:{run.label}{seed} ({next(number)} of {len(runs)})")
 
-    progress = console.progress(request.verbose, request.quiet)
+    progress = request.progress()
     jobs = request.jobs or next((run.resolved.recipe.jobs for run in runs if run.resolved is not None), 1)
     run_rows(runs, request.options, jobs, progress, begins)
     tables = results(table, runs)
@@ -156,7 +156,7 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
     folders: dict[str, list[Path]] = {}
     runs: dict[str, list[dict[str, float]]] = {}
     documents: list[dict[str, Any]] = []
-    progress = console.progress(request.verbose, request.quiet)
+    progress = request.progress()
     bases = [request.resolve(name, overrides) for name in names]
     for name, base in zip(names, bases, strict=True):
         for seed in range(base.recipe.seed, base.recipe.seed + seeds):

@@ -33,7 +33,7 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
     return recipe or QUICKSTART
 
 
-@requested
+@requested()
 def run(
     words: options.RecipesAndWords = None,
     seeds: Annotated[int | None, Option(min=1, help="Run every recipe over so many seeds.")] = None,
@@ -103,7 +103,7 @@ def stage_verb(kind: str, about: str) -> Any:
     ) -> None:
         command([*(words or []), *(["strict=true"] if strict else [])], recipe, request=request)
 
-    verb = requested(extraction if kind == "extract" else command)
+    verb = requested()(extraction if kind == "extract" else command)
     verb.__doc__ = about
     return verb
 
@@ -126,7 +126,7 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run, read_run
 
-    progress = console.progress(request.verbose, request.quiet, request.worker)
+    progress = request.progress()
     outcomes = run_recipe(resolved, request.options, progress)
     more: dict[str, Any] = {}
     if outcomes and not (request.worker or request.only):
@@ -163,7 +163,7 @@ def carry_out(
     if request.dry_run:
         code = render.render_plan(resolved, request)
     else:
-        progress = console.progress(request.verbose, request.quiet, request.worker)
+        progress = request.progress()
         outcomes = run_recipe(resolved, request.options, progress)
         more = {} if product is None else product(outcomes[0])
         if product is None or request.json_:

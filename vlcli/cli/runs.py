@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, requested
 from vlcli.cli.words import age, main_metrics, number, size, spent
 from vlcli.errors import DataError
 from vlcli.recipe import leftovers, run_state, stage_record
@@ -17,12 +17,11 @@ from vlcli.stopping import Stopped
 from vlcli.tools.table import main_number
 
 
-@guarded
+@requested("output", "json_")
 def runs(
+    request: RunRequest,
     clean: Annotated[bool, Option("--clean", help="Remove what can go, after asking.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="With --clean: do not ask.")] = False,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
 ) -> None:
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
@@ -30,12 +29,13 @@ def runs(
 
     vlcli runs --clean --yes
     """
+    output = request.output
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
     listed = leftovers.look(output)
     rubbish = [item for run in listed for item in run.leftovers]
-    gone = _clean(listed, rubbish, yes or json_) if clean else []
-    if json_:
+    gone = _clean(listed, rubbish, yes or request.json_) if clean else []
+    if request.json_:
         removed = {str(item.path) for item in gone}
         console.out_json({"output": str(output), "runs": [_row(run, removed) for run in listed]})
         return

@@ -25,7 +25,7 @@ _MODEL = options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the f
 _FORMAT = "hub, onnx, safetensors, transformers: vlcli ls exporters."
 
 
-@requested
+@requested()
 def draw(
     words: Annotated[list[str] | None, _DRAWING] = None,
     source: Annotated[list[str] | None, Option("--stage", help=_DRAWN, show_default=False)] = None,
@@ -106,7 +106,7 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
     return [write_bytes(path, content) for path, content in copies.items()]
 
 
-@requested
+@requested()
 def export(
     words: Annotated[list[str] | None, _MODEL] = None,
     format_: Annotated[str | None, Option("--format", help=_FORMAT)] = None,

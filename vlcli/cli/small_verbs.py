@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, requested
 from vlcli.errors import DataError, Problem, RecipeError, UsageError, VlcliError
 from vlcli.files import write_text
 from vlcli.plain import comma_list
@@ -28,37 +28,33 @@ if TYPE_CHECKING:
     from vlcli.checkpoints.trial import Trial
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_", "verbose")
 def validate(
+    request: RunRequest,
     words: options.RecipeAndWords,
     deep: Annotated[
         bool, Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
     ] = False,
-    output: options.Output = Path("runs"),
     yes: options.Yes = False,
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
     name, overrides = options.one_name(words)
     if is_table(name):
-        table = load_table(name, overrides, trust=trust, deep=deep, many=yes)
+        table = load_table(name, overrides, trust=request.trust, deep=deep, many=yes)
         problems: list[Problem] = []
         for label in table.chosen:
             try:
-                _check(table.member(label), deep, output, verbose)
+                _check(table.member(label), deep, request.output, request.verbose)
             except RecipeError as error:
                 problems += [replace(one, key=f"{label}: {one.key}") for one in error.problems]
         if problems:
             raise RecipeError(problems, table.reference)
         recipe, unit, parts = table.name, "row", table.chosen
     else:
-        resolved = load(name, overrides, trust=trust, deep=deep)
-        _check(resolved, deep, output, verbose)
+        resolved = load(name, overrides, trust=request.trust, deep=deep)
+        _check(resolved, deep, request.output, request.verbose)
         recipe, unit, parts = resolved.name, "stage", list(resolved.stages)
-    if json_:
+    if request.json_:
         console.out_json({"recipe": recipe, f"{unit}s": parts, "valid": True, "deep": deep})
         return
     console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {len(parts)} {unit}{'s' * (len(parts) != 1)}")
@@ -144,21 +140,20 @@ def trust(
         console.err("nothing is trusted yet: vlcli trust FOLDER")
 
 
-@guarded
+@requested("plugin", "json_")
 def checkpoint(
+    request: RunRequest,
     name: Annotated[str | None, Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file.")] = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
 ) -> None:
     """Say which layout a file has and what of it a model reads; without a name: of every published checkpoint."""
     from vlcli.checkpoints.load import every, named
     from vlcli.checkpoints.trial import COLUMNS, checked, trial_row
 
     if name is not None:
-        _identify(Path(name), json_) if Path(name).exists() else _describe(named(name), json_)
+        _identify(Path(name), request.json_) if Path(name).exists() else _describe(named(name), request.json_)
         return
     trials = [(one, checked(one)) for one in every()]
-    if json_:
+    if request.json_:
         console.out_json({"checkpoints": [vars(trial) for _, trial in trials]})
     else:
         console.table(COLUMNS, [trial_row(one, trial) for one, trial in trials])
