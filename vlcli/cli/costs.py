@@ -59,8 +59,8 @@ def count(
         console.out_json({"recipes": [*rows, *errors]})
     elif rows:
         columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates", "published"]
-        columns = columns[: None if any("published" in row for row in rows) else -1]
-        console.table(columns, [_line(row)[: len(columns)] for row in rows])
+        wide = 6 if any("published" in row for row in rows) else 5
+        console.table(columns[:wide], [_line(row)[:wide] for row in rows])
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
         report(fault, verbose=request.verbose)
@@ -94,10 +94,9 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
 
     parts = rows({**facts["parts"], "total": facts["total"]})
     console.table(["part", "parameters"], parts, f"{name}, stage {facts['stage']}")
-    macs = dict(facts["macs"])
-    total = {"total": macs.pop("total")}  # its row is the last
+    passes = sorted(facts["macs"].items(), key=lambda item: item[0] == "total")  # the total is the last row
     console.out("")
-    console.table(["pass", "multiply-accumulates"], rows(macs | total))
+    console.table(["pass", "multiply-accumulates"], rows(dict(passes)))
     if "published" in facts:
         console.out(f"\npublished: {_printed(facts)}")
     if len(facts.get("stages", {})) > 1:
@@ -128,9 +127,8 @@ def plan(
 
     name, overrides = options.one_name(words)
     resolved = load(name, overrides, only=stage, trust=request.trust)
-    rate = None if disk is None else bytes_of(disk, "--disk")
-    capacity, output = bytes_of(memory, "--memory"), request.output
-    wanted = Wanted(gpus, capacity, per_machine, examples, tflops, link, rate, output, rehearse)
+    capacity, rate = bytes_of(memory, "--memory"), None if disk is None else bytes_of(disk, "--disk")
+    wanted = Wanted(gpus, capacity, per_machine, examples, tflops, link, rate, request.output, rehearse)
     costs = training_cost(resolved, wanted, stage)
     if request.json_:
         console.out_json(costs | {key: [cost._asdict() for cost in costs[key]] for key in ("memory", "time")})

@@ -51,10 +51,8 @@ def verify(request: RunRequest, path: Store) -> None:
     from vlcli.features.inspect import verify as find_faults
 
     faults = find_faults(path, request.progress())
-    if request.json_:
-        console.out_json({"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]})
-    else:
-        console.out("\n".join(map(str, faults)) if faults else f"{path}: sound")
+    document = {"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]}
+    console.answer(request.json_, document, "\n".join(map(str, faults)) or f"{path}: sound")
     leave(5 if faults else 0)
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import RunRequest, guarded, leave, requested
@@ -105,24 +105,21 @@ def _list_claims(json_: bool) -> None:
     from vlcli.claims.load import as_row, every
 
     rows = [as_row(one) for one in every()]
-    if json_:
-        console.out_json({"claims": rows})
-        return
     cells = [[row[key] for key in ("id", "table", "claim", "test")] for row in rows]
-    console.table(["claim", "table", "what the paper says", "tested by"], cells)
+    heads = ["claim", "table", "what the paper says", "tested by"]
+    console.out_json({"claims": rows}) if json_ else console.table(heads, cells)
 
 
 def _list_checkpoints(json_: bool) -> None:
     from vlcli.checkpoints.load import every
     from vlcli.checkpoints.trial import as_row, score
 
-    known = [(as_row(one), score(one)) for one in every()]
-    if json_:
-        console.out_json({"checkpoints": [row for row, _ in known]})
-        return
-    keys = ("file", "family", "about", "numbers", "licence")
-    cells = [[f"{row[key]:,}" if key == "numbers" else row[key] for key in keys] + [best] for row, best in known]
-    console.table(["file", "family", "what it is", "numbers", "licence", "published"], cells)
+    rows, cells = [], []
+    for one in every():
+        rows.append(row := as_row(one))
+        cells.append([row["file"], row["family"], row["about"], f"{row['numbers']:,}", row["licence"], score(one)])
+    heads = ["file", "family", "what it is", "numbers", "licence", "published"]
+    console.out_json({"checkpoints": rows}) if json_ else console.table(heads, cells)
 
 
 def _list_rows(name: str, as_json: bool) -> None:
@@ -178,11 +175,9 @@ def show(
             _show_component(item)
         if recipe:
             _show_recipe(recipe)
-    for item in components:
-        if item["broken"] and request.json_:
-            raise Exit(4)  # the JSON says what is broken
-        if item["broken"]:
-            raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
+    for item in (item for item in components if item["broken"]):
+        leave(4 if request.json_ else 0)  # the JSON says what is broken
+        raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
@@ -221,8 +216,7 @@ def _sources(recipe: Any, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _show_component(item: dict[str, Any]) -> None:
-    console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})")
-    console.out(item["doc"])
+    console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})\n{item['doc']}")
     facts = {
         "paper": item["paper"],
         "capabilities": ", ".join(item["capabilities"]),

@@ -57,12 +57,12 @@ def load_model(
     absent = [one for one in pictures if store is None or store.missing([store.id_of(one)])]
     if absent or store is None:
         lacks = "no store was given" if loaded.features is None else "the store does not hold them"
-        ids = ", or ids of pictures in it" if verb != "search" else ""
-        more = "" if verb == "search" else "; or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
+        extract = "or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
+        more = "" if verb == "search" else f", or ids of pictures in it; {extract}"
         raise UsageError(
             f"This model reads regions of pictures, and {lacks}.",
             got=", ".join(absent) or folder,
-            expected=f"--features STORE with these pictures{ids}{more}",
+            expected=f"--features STORE with these pictures{more}",
             hint=_extraction(loaded.folder, verb, folder),
         )
     return loaded
@@ -314,13 +314,9 @@ def search(
 
 
 def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str, head: str, json_: bool) -> None:
-    rows: list[dict[str, Any]] = []
-    for rank, (item, score) in enumerate(nearest, 1):
-        rows.append({"rank": rank, key: str(item), "score": score})
-    if json_:
-        console.out_json({**facts, "found": rows})
-    else:
-        console.table(["rank", "score", head], [[row["rank"], f"{row['score']:.3f}", row[key]] for row in rows])
+    rows = [{"rank": rank, key: str(item), "score": score} for rank, (item, score) in enumerate(nearest, 1)]
+    cells = [[str(rank), f"{score:.3f}", str(item)] for rank, (item, score) in enumerate(nearest, 1)]
+    console.out_json({**facts, "found": rows}) if json_ else console.table(["rank", "score", head], cells)
 
 
 def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:

@@ -189,10 +189,7 @@ def diff(
     else:
         comparison = compare_runs([runs[a], runs[b]])
     console.err_lines(f"warning: {fault}" for fault in comparison.faults)
-    if request.json_:
-        console.out_json(_document(comparison))
-    else:
-        _tell(comparison, every)
+    console.out_json(_document(comparison)) if request.json_ else _tell(comparison, every)
 
 
 def _recipe(name: str) -> dict[str, Any]:

@@ -153,10 +153,9 @@ def checkpoint(
         _identify(Path(name), request.json_) if Path(name).exists() else _describe(named(name), request.json_)
         return
     trials = [(one, checked(one)) for one in every()]
-    if request.json_:
-        console.out_json({"checkpoints": [vars(trial) for _, trial in trials]})
-    else:
-        console.table(COLUMNS, [trial_row(one, trial) for one, trial in trials])
+    document = {"checkpoints": [vars(trial) for _, trial in trials]}
+    rows = [trial_row(one, trial) for one, trial in trials]
+    console.out_json(document) if request.json_ else console.table(COLUMNS, rows)
 
 
 def _describe(one: Any, json_: bool) -> None:
