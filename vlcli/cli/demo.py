@@ -54,8 +54,6 @@ def demo(
     try:
         loaded = load(model, features_from=features_from, device=resolve_device(request.device or "cpu"))
         index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
-        for name, reason in index.failures.items() if index is not None else ():
-            progress.warn(f"left out {name}: {reason}")
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)
         small = SMALL_FOLDER in loaded.folder.parents
         shown = of_folder(samples) if samples else of_world(Path(drawn.name)) if small else of_run(loaded)

@@ -22,14 +22,13 @@ _CHECKPOINT = "RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP'
 
 @requested()
 def evaluate(
+    request: RunRequest,
     words: Annotated[list[str] | None, _TASK] = None,
     recipe: options.RunRecipe = None,
     checkpoint: Annotated[Path | None, Option("--stage", help=_CHECKPOINT)] = None,
     split: Annotated[str | None, Option(help="Which part of the data.")] = None,
     root: options.Root = None,
     predictions: Annotated[Path | None, Option(help="Score this file of predictions, without a model.")] = None,
-    *,
-    request: RunRequest,
 ) -> None:
     """Score a trained model, or a file of predictions.
 

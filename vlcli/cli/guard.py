@@ -23,8 +23,6 @@ from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
 from vlcli.registry.contract import blame
 
-INTERRUPTED = 130
-
 
 def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
@@ -65,7 +63,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 raise Exit(stop.code) from None
             except KeyboardInterrupt:
                 console.err("interrupted: run the same command again to go on")
-                raise Exit(INTERRUPTED) from None
+                raise Exit(130) from None
             except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
                 sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
                 raise Exit(0) from None

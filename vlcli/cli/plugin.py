@@ -13,8 +13,6 @@ from vlcli.cli.guard import RunRequest, guarded, leave, verb
 from vlcli.errors import ComponentError
 from vlcli.registry import load, names
 
-ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
-
 
 class PluginGroup(TyperGroup):
     """A group of commands that packages add to: ``data.aggregate`` becomes ``vlcli data aggregate``.
@@ -36,7 +34,7 @@ class PluginGroup(TyperGroup):
         try:
             function, settings = load("commands", f"{self.name}.{cmd_name}"), {}
         except ComponentError as error:
-            function, settings = _failing(error), ANYTHING
+            function, settings = _failing(error), {"ignore_unknown_options": True, "allow_extra_args": True}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(cmd_name, context_settings=settings)(guarded(function))
         return typer.main.get_command(app)

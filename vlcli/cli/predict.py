@@ -87,7 +87,6 @@ def _extraction(model: Path, verb: str, folder: str) -> str:
 
 STDIN = "-"
 MOST_DRAWN = 60
-_HOW, _OUTPUT = "How", "What is shown"
 _TASK = "What to ask a model that can do several things."
 _ASKED = "RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines."
 _ASKED_ONE = "RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store."
@@ -106,8 +105,8 @@ def predict(
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
     boxes: Annotated[Path | None, Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
-    batch_size: Annotated[int, Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
-    json_: Annotated[bool, Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
+    batch_size: Annotated[int, Option(min=1, help="Requests answered together.", rich_help_panel="How")] = 16,
+    json_: Annotated[bool, Option("--json", help="One JSON line a request.", rich_help_panel="What is shown")] = False,
 ) -> None:
     """Ask a trained model about pictures that it has never seen.
 
@@ -303,8 +302,6 @@ def search(
     index = loaded.index(images, objective=objective, **how)
     query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
     nearest = index.nearest(query[0], top, memory=memory, backend=backend.value)
-    for name, reason in index.failures.items():
-        progress.warn(f"left out {name}: {reason}")
     if sheet is not None:
         draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
     kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}

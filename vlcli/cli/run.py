@@ -35,6 +35,7 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
 
 @requested()
 def run(
+    request: RunRequest,
     words: options.RecipesAndWords = None,
     seeds: Annotated[int | None, Option(min=1, help="Run every recipe over so many seeds.")] = None,
     table: Annotated[bool, Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
@@ -44,8 +45,6 @@ def run(
     until: options.Until = None,
     run_folder: Annotated[Path | None, Option(hidden=True)] = None,
     worker: Annotated[bool, Option("--worker", hidden=True)] = False,
-    *,
-    request: RunRequest,
 ) -> None:
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
@@ -87,7 +86,7 @@ def _names_rows(names: list[str], rows: str | None) -> bool:
 def stage_verb(kind: str, about: str) -> Any:
     """Returns the command that runs a recipe's stages of one kind, with what they build on."""
 
-    def command(words: options.Words = None, recipe: options.Recipe = None, *, request: RunRequest) -> None:
+    def command(request: RunRequest, words: options.Words = None, recipe: options.Recipe = None) -> None:
         names, overrides = options.split_words(words)
         if names:
             hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
@@ -95,13 +94,12 @@ def stage_verb(kind: str, about: str) -> Any:
         run_kind(recipe, kind, overrides, request)
 
     def extraction(
+        request: RunRequest,
         words: options.Words = None,
         recipe: options.Recipe = None,
         strict: Annotated[bool, Option("--strict", help="A picture that cannot be used is an error.")] = False,
-        *,
-        request: RunRequest,
     ) -> None:
-        command([*(words or []), *(["strict=true"] if strict else [])], recipe, request=request)
+        command(request, [*(words or []), *(["strict=true"] if strict else [])], recipe)
 
     verb = requested()(extraction if kind == "extract" else command)
     verb.__doc__ = about

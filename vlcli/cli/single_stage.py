@@ -27,13 +27,12 @@ _FORMAT = "hub, onnx, safetensors, transformers: vlcli ls exporters."
 
 @requested()
 def draw(
+    request: RunRequest,
     words: Annotated[list[str] | None, _DRAWING] = None,
     source: Annotated[list[str] | None, Option("--stage", help=_DRAWN, show_default=False)] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Put the pictures into this folder.")] = None,
     root: options.Root = None,
     recipe: options.RunRecipe = None,
-    *,
-    request: RunRequest,
 ) -> None:
     """Draw pictures of data, of a trained model, or of what stages measured.
 
@@ -108,12 +107,11 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
 
 @requested()
 def export(
+    request: RunRequest,
     words: Annotated[list[str] | None, _MODEL] = None,
     format_: Annotated[str | None, Option("--format", help=_FORMAT)] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="The folder; new, or empty.")] = None,
     recipe: options.RunRecipe = None,
-    *,
-    request: RunRequest,
 ) -> None:
     """Write a trained model in another format; without a model, run the recipe's export stages.
 
@@ -134,18 +132,14 @@ def export(
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         hint = "choose another folder with -o"
         raise UsageError("The folder is not empty.", where=str(out), expected="a new or an empty folder", hint=hint)
-    _export(names[0], more, format_, out, request)
-
-
-def _export(model: str, overrides: list[str], form: str, out: Path | None, request: RunRequest) -> None:
     from vlcli.engine.bundle import read_bundle
     from vlcli.prediction.sources import find_model
 
-    source = find_model(model, request.output)
+    source = find_model(names[0], request.output)
     read_bundle(source)  # before a run folder is made
-    stage = {"kind": "export", "from": [str(source)], "format": {"name": form}}
-    overrides = [f"stages.export.format.{word}" for word in overrides]
-    resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{form}")
+    stage = {"kind": "export", "from": [str(source)], "format": {"name": format_}}
+    overrides = [f"stages.export.format.{word}" for word in more]
+    resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{format_}")
 
     def exported(outcome: StageOutcome) -> dict[str, Any]:
         folder = outcome.folder

@@ -45,7 +45,7 @@ def count(
     Raises:
         UsageError: the recipe has no such training stage.
     """
-    training, name = _training(resolved), stage or first_stage(resolved)
+    training, name = training_stages(resolved), stage or first_stage(resolved)
     if not training:
         what, expected = "The recipe trains nothing, so there is no model to count.", "a pretrain or finetune stage"
         raise UsageError(what, where=resolved.reference, expected=expected)
@@ -62,10 +62,11 @@ def count(
 
 def first_stage(resolved: Resolved) -> str:
     """Return the stage that is counted where none is named; empty where the recipe trains nothing."""
-    return next(iter(resolved.of_kind("pretrain") + _training(resolved)), "")
+    return next(iter(resolved.of_kind("pretrain") + training_stages(resolved)), "")
 
 
-def _training(resolved: Resolved) -> list[str]:
+def training_stages(resolved: Resolved) -> list[str]:
+    """Return the names of the stages that train."""
     return [name for name, stage in resolved.stages.items() if isinstance(stage, Training)]
 
 

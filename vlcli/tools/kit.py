@@ -11,7 +11,6 @@ from vlcli.nn.weights import file_sha256
 from vlcli.progress import Progress
 from vlcli.recipe import keys
 from vlcli.recipe.locate import Resolved, slug
-from vlcli.recipe.schema import Training
 from vlcli.recipe.stage_record import digest
 from vlcli.recipe.table import RowTable
 from vlcli.runner.rows import results, row_runs
@@ -19,7 +18,8 @@ from vlcli.tables.equal import RULE, equal_range
 from vlcli.tables.results import DONE, FILE, RowResults, RunResults, TableResults, read_results, write_results
 from vlcli.tables.summary import summarise
 from vlcli.tables.text import verdicts
-from vlcli.tools.published import ANSWERS, MADE, Wanted, wanted_by
+from vlcli.tools.counting import training_stages
+from vlcli.tools.published import ANSWERS, MADE, Wanted, joined, wanted_by
 from vlcli.tools.rehearsal import stage_cost
 
 README, RESULTS = "README.md", "results.json"
@@ -102,11 +102,12 @@ def write_kit(
     if not (folder / README).is_file():
         numbers = [cells for _, cells in verdicts(summary).rows]
         apart = [line for row in whole.rows for line in row.told_apart]
-        lists: dict[str, Any] = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
+        values: dict[str, Any] = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart, **more}
+        values |= {"facts": facts, "title": whole.title, "rule": RULE, "file": RESULTS, "digests": digests}
+        values["paper"] = str(table.document.value.get("paper") or "")
         options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
-        template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (text)
-        lists |= {"rule": RULE, "file": RESULTS, "paper": str(table.document.value.get("paper") or "")}
-        text = template.render(facts=facts, title=whole.title, digests=digests, **lists, **more)
+        environment = Environment(loader=PackageLoader("vlcli.tools"), **options)  # noqa: S701 (no HTML)
+        text = environment.get_template("kit.md").render(values)
         files.append(write_text(folder / README, text))
     return files
 
@@ -126,13 +127,7 @@ def refuse_other(folder: Path, title: str) -> None:
 
 def needed(table: RowTable) -> list[Wanted]:
     """Return the data and weights of all rows, each once, without what stages make."""
-    wanted: dict[tuple[str, str], Wanted] = {}
-    for label in table.chosen:
-        for one in wanted_by(table.member(label)):
-            if one.state != MADE:
-                key = one.what, one.name
-                wanted[key] = wanted[key].joined(one) if key in wanted else one
-    return list(wanted.values())
+    return joined(one for label in table.chosen for one in wanted_by(table.member(label)) if one.state != MADE)
 
 
 def digests(one: Wanted) -> list[str]:
@@ -149,7 +144,7 @@ def costs(table: RowTable, gpus: int, memory: float, progress: Progress) -> list
     with progress.task("plan", len(table.chosen), "rows") as bar:
         for label in table.chosen:
             member = table.member(label)
-            for name in (name for name, stage in member.stages.items() if isinstance(stage, Training)):
+            for name in training_stages(member):
                 stage = member.stages[name].model_dump(mode="json", exclude={"about", "source", "features"})
                 key = digest([name, member.recipe.model, member.recipe.text.model_dump(mode="json"), stage])
                 if key not in known:

@@ -5,7 +5,8 @@ up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are pr
 bytes.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -287,14 +288,6 @@ class Wanted:
     missing: list[str]
     source: Published | None
 
-    def joined(self, other: "Wanted") -> "Wanted":
-        """Return the same data set or checkpoint with the stages and files of both."""
-        names = ("stages", "files", "missing")
-        both: dict[str, Any] = {
-            name: list(dict.fromkeys([*getattr(self, name), *getattr(other, name)])) for name in names
-        }
-        return replace(self, state=MISSING if MISSING in (self.state, other.state) else self.state, **both)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the document of ``--json``."""
         return {**vars(self), "source": None if self.source is None else self.source._asdict()}
@@ -302,15 +295,25 @@ class Wanted:
 
 def wanted_by(resolved: Resolved) -> list[Wanted]:
     """Return every data set and checkpoint of a recipe, each once."""
-    wanted: dict[tuple[str, str, bool], Wanted] = {}
+    wanted: list[Wanted] = []
     order = list(resolved.stages)
     for name, stage in resolved.stages.items():
         is_made = bool(wiring.root_stage(resolved.recipe, stage, order[: order.index(name)]))
         root = wiring.root_folder(resolved.recipe, stage, {})
-        for one in (*_data(resolved, name, root, is_made), *_weights(resolved, name, root)):
-            key = one.what, one.name, one.state == MADE
-            wanted[key] = wanted[key].joined(one) if key in wanted else one
-    return list(wanted.values())
+        wanted += [*_data(resolved, name, root, is_made), *_weights(resolved, name, root)]
+    return joined(wanted)
+
+
+def joined(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Return each data set and checkpoint once, with the stages and files of all; what a stage makes stands apart."""
+    known: dict[tuple[str, str, bool], Wanted] = {}
+    for one in wanted:
+        first = known.setdefault((one.what, one.name, one.state == MADE), one)
+        first.stages = list(dict.fromkeys([*first.stages, *one.stages]))
+        first.files = list(dict.fromkeys([*first.files, *one.files]))
+        first.missing = list(dict.fromkeys([*first.missing, *one.missing]))
+        first.state = MISSING if first.missing else first.state
+    return list(known.values())
 
 
 def _data(resolved: Resolved, name: str, root: Path, is_made: bool) -> list[Wanted]:

@@ -16,6 +16,7 @@ from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Make, Stage, Training
 from vlcli.recipe.validate import uses
+from vlcli.tools.counting import training_stages
 
 WIDTH = 48
 """Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were."""
@@ -94,7 +95,7 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = 
     root = Path(full.recipe.root)
     if root.is_absolute():
         changes["root",] = root.name
-    trained = [name for name, stage in full.stages.items() if isinstance(stage, Training)]
+    trained = training_stages(full)
     if trained and not full.of_kind("export"):
         changes["stages", EXPORT] = {"kind": "export", "from": trained[-1]}
     words = [f"{_as_written(full.document.value, path)}={json.dumps(value)}" for path, value in changes.items()]

@@ -29,6 +29,7 @@ from vlcli.recipe.schema import Extract, Recipe, Stage, Training
 from vlcli.registry import Spec
 from vlcli.runner.execute import StageOutcome
 from vlcli.runner.run import run_recipe
+from vlcli.tools.counting import training_stages
 from vlcli.tools.reduction import WIDTH, Reduced, side
 from vlcli.tools.training_cost import Wanted, training_cost
 
@@ -73,7 +74,7 @@ def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]
         ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
         examples in all epochs, and ``disk`` (bytes of the checkpoints that are kept); or ``why`` it is not known.
     """
-    return [stage_cost(full, name, gpus, memory) for name, one in full.stages.items() if isinstance(one, Training)]
+    return [stage_cost(full, name, gpus, memory) for name in training_stages(full)]
 
 
 def stage_cost(full: Resolved, name: str, gpus: int, memory: float) -> dict[str, Any]:

@@ -29,10 +29,11 @@ def layout_of(run: RunFacts) -> TableOptions | None:
 def main_metric(layout: TableOptions | None, metrics: Mapping[str, float]) -> str | None:
     """Return the first metric of the recipe's table, else a usual one; None where the stage has none."""
     patterns = None if layout is None else layout.metrics
-    names = (choose([metrics], patterns) if patterns else []) or without_baselines(metrics)
-    plain = [name for name in names if "/" not in name] or names
-    usual = [] if patterns else [name for name in HEADLINES if name in plain]
-    return next(iter(usual or (names if patterns else plain)), None)
+    names = choose([metrics], patterns) or without_baselines(metrics)
+    if not patterns:
+        plain = [name for name in names if "/" not in name] or names
+        names = [name for name in HEADLINES if name in plain] or plain
+    return next(iter(names), None)
 
 
 def run_results(run: RunFacts, stage: StageFacts) -> RunResults:

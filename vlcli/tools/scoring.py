@@ -67,7 +67,7 @@ def source_of_stage(
         hint = "name the task: vlcli eval TASK --predictions FILE --root DATA"
         raise UsageError("This stage has no task.", where=str(folder), got=record.kind, expected=expected, hint=hint)
     config = record.config if record.kind == "evaluate" else None
-    return source_of_task(spec, root or Path(record.root or "."), split, config)
+    return source_of_task(spec, root or Path(record.root), split, config)
 
 
 def _trained_task(folder: Path, record: stage_record.StageRecord) -> Spec | None:

@@ -107,6 +107,8 @@ def make_index(
     if len(failures) == len(marks):
         name, reason = next(iter(failures.items()))
         raise DataError("No picture can be read.", where=str(folder), got=f"{name}: {reason}")
+    for name, reason in failures.items():
+        progress.warn(f"left out {name}: {reason}")
     done = [name for name in marks if name not in failures]
     return Index(folder, writer.finish(done), len(todo) - len(failures), failures)
 

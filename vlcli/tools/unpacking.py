@@ -82,8 +82,7 @@ def _tables(source: Path) -> Iterable[tuple[str, Iterator[dict[str, Any]]]]:
     """Return name and rows of each table, those of arrays where there are no others; a name may come again."""
     if array_files(source) and not any(source.rglob("*.parquet")) and not any(source.rglob("*.arrow")):
         return ((name, _array_rows(table)) for name, table in array_tables(source))
-    files = _files(source)
-    return ((name, (row for file in some for row in arrow_rows(file, 64))) for name, some in files.items())
+    return ((name, (row for file in files for row in arrow_rows(file, 64))) for name, files in _files(source).items())
 
 
 def _array_rows(table: ArrayTable) -> Iterator[dict[str, Any]]:
