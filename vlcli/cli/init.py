@@ -9,6 +9,7 @@ from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
 from vlcli.files import write_text
+from vlcli.recipe.load import from_mapping
 from vlcli.recipe.yaml import parse
 
 
@@ -29,15 +30,12 @@ def init(
 
     vlcli init photos -o photos.yaml
     """
-    from vlcli.recipe.load import from_mapping
     from vlcli.starter.look import look, plan_for
     from vlcli.starter.plan import GOALS, unknown_answers
     from vlcli.starter.recipe import recipe_text
     from vlcli.starter.times import times_of
 
-    if output.exists() and not force:
-        hint = "choose another name with -o, or replace it with --force"
-        raise UsageError("The recipe is there already.", where=str(output), hint=hint)
+    options.refuse_existing(output, force)
     if task is not None and task not in GOALS:
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
     columns = {"image": image, "text": text, "answers": answer, "label": label}

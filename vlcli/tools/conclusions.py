@@ -50,8 +50,8 @@ class _Scored:
     @property
     def only(self) -> str:
         """The modality that a control sees; empty where it is no control."""
-        tasks = [self.config.get("task"), self.training.get("task")]
-        sides = [task.get("only") for task in tasks if isinstance(task, Mapping)]
+        tasks = (self.config.get("task"), self.training.get("task"))
+        sides = (task.get("only") for task in tasks if isinstance(task, Mapping))
         return next((str(side) for side in sides if side not in (None, "both")), "")
 
     @property
@@ -60,9 +60,15 @@ class _Scored:
         task = self.training.get("task") or self.config.get("task")
         return str(task.get("name") if isinstance(task, Mapping) else task)
 
+    @property
+    def collapse(self) -> str:
+        """The sign of collapse that training recorded, with its likely cause; empty if there was none."""
+        record = None if self.trained is None else self.trained.record
+        return "" if record is None else str(record.facts.get("collapsed") or "")
+
     def value(self, metric: str) -> float | None:
         """The mean over the runs; None where none has the metric."""
-        values = list(self.row.values(metric).values())
+        values = self.row.values(metric).values()
         return sum(values) / len(values) if values else None
 
 
@@ -102,7 +108,7 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
 def _of_model(model: _Scored, metric: str, others: Sequence[_Scored]) -> list[str]:
     control, lines = _control(model, metric, others)
     line, below = _beside_baselines(model, metric, [one for one in others if one.config.get("fit")])
-    signs = {one.label: how for one in (model, control) if one is not None and (how := _collapse(one))}
+    signs = {one.label: one.collapse for one in (model, control) if one is not None and one.collapse}
     collapsed = [f"{label} collapsed: {how}." for label, how in signs.items()]
     lines = [line, *collapsed, *lines] if below else [*collapsed, *lines, line]
     lines = [line for line in lines if line]
@@ -111,12 +117,6 @@ def _of_model(model: _Scored, metric: str, others: Sequence[_Scored]) -> list[st
     fair = None if control is None or control.label in signs else control
     tried = _next(model, metric, fair, below=below) if lines else ""
     return lines + ([f"Try next: {tried}."] if tried else [])
-
-
-def _collapse(one: _Scored) -> str:
-    """Return the sign of collapse that training recorded, with its likely cause; empty if there was none."""
-    record = None if one.trained is None else one.trained.record
-    return "" if record is None else str(record.facts.get("collapsed") or "")
 
 
 def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[str, str]:

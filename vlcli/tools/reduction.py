@@ -42,11 +42,9 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """The largest value of a component's parameter, by kind and name; of one that is not set, its default counts."""
-STAGE_SIZES = {
-    **{"workers": 0, "batch_size": BATCH, "accumulate": 1},
-    **{"epochs": EPOCHS, "keep": EPOCHS, "last": EPOCHS},
-    **{"steps": STEPS, "evaluate_every": STEPS // 2, "save_every": STEPS // 2},
-}
+STAGE_SIZES = {"workers": 0, "batch_size": BATCH, "accumulate": 1, "steps": STEPS}
+STAGE_SIZES |= dict.fromkeys(("epochs", "keep", "last"), EPOCHS)
+STAGE_SIZES |= dict.fromkeys(("evaluate_every", "save_every"), STEPS // 2)
 """The largest value of a stage's key."""
 _TAKE = re.compile(r"\b\d+\b")
 
