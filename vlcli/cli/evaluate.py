@@ -155,7 +155,8 @@ def _rescore(
         if record is None:
             hint = "name the folder of a finished stage, or a task: vlcli eval TASK --predictions FILE --root DATA"
             raise UsageError("There is no finished stage here.", where=str(stage), hint=hint)
-        source = source_of_stage(stage, record, split, root, task)
+        record.config |= {"task": task} if task else {}
+        source = source_of_stage(stage, record, split, root)
     elif task is not None:
         source = source_of_task(task, root or Path(), split)
     else:

@@ -136,7 +136,7 @@ def predict(
                 typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
             bar.advance()
             shown.append(answer)
-        _show(use, shown, top, draw, json_, single=count == 1)
+        _show(use, shown, top, draw, json_, alone=count == 1)
 
 
 def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
@@ -162,21 +162,19 @@ def read_extractor(value: str | None) -> dict[str, Any] | None:
     return spec
 
 
-def _show(
-    use: Use, answers: list[Prediction | Failure], top: int, draw: Path | None, as_json: bool, single: bool
-) -> None:
+def _show(use: Use, answers: list[Prediction | Failure], top: int, draw: Path | None, json_: bool, alone: bool) -> None:
     from vlcli.prediction.extracting import EITHER, GRID
     from vlcli.prediction.records import Failure, failed
 
     bad = [one for one in answers if isinstance(one, Failure)]
     good = [one for one in answers if not isinstance(one, Failure)]
-    if single and bad and not as_json:
+    if bad and alone and not json_:
         raise bad[0].error
     for note in dict.fromkeys(chain.from_iterable(one.notes for one in good)):
         console.err(f"note: {note}" + (" (--boxes FILE gives boxes)" if note in (GRID, EITHER) else ""))
     if use.kind == "match" and len({one.text for one in good}) == 1:
         good = sorted(good, key=lambda one: -float(one.prediction))[:top]
-    if good and not as_json:
+    if good and not json_:
         _tables(use, good)
     if draw is not None and good:
         from vlcli.prediction.drawing import draw_all

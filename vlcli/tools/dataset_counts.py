@@ -14,9 +14,7 @@ from vlcli.recipe.locate import Resolved
 from vlcli.registry import Spec, as_spec
 
 
-def dataset_counts(
-    resolved: Resolved, stage: str | None = None, output: Path = Path("runs")
-) -> tuple[list[dict[str, Any]], list[str]]:
+def dataset_counts(resolved: Resolved, stage: str | None, output: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return one row per stage and data set, and lines on answers that a training does not know.
 
     A row has examples, different pictures and texts, words.

@@ -19,6 +19,7 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, TextOptions
+from vlcli.recipe.stage_record import StageRecord
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Task
 from vlcli.tasks.captioning import coco_number
@@ -50,18 +51,13 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
     return Source(resolved.built_task, resolved.data, root, stage.missing)
 
 
-def source_of_stage(
-    folder: Path, record: stage_record.StageRecord, split: str | None, root: Path | None, task: Spec | None = None
-) -> Source:
+def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
     """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
-
-    Args:
-        task: in place of the stage's own.
 
     Raises:
         UsageError: the stage has no task.
     """
-    spec = task or record.config.get("task") or _trained_task(folder, record)
+    spec = record.config.get("task") or _trained_task(folder, record)
     if spec is None or record.kind not in ("evaluate", "finetune"):
         expected = "an evaluate stage, or a finetune stage with a task"
         hint = "name the task: vlcli eval TASK --predictions FILE --root DATA"
@@ -70,7 +66,7 @@ def source_of_stage(
     return source_of_task(spec, root or Path(record.root), split, config)
 
 
-def _trained_task(folder: Path, record: stage_record.StageRecord) -> Spec | None:
+def _trained_task(folder: Path, record: StageRecord) -> Spec | None:
     """Return the task of the model that was scored: from its recorded folder, else beside the stage (a moved run)."""
     named = [record.facts.get("model"), *(row.get("path") for row in record.inputs.values())]
     beside = [folder.parent / str(name) for name in record.config.get("from") or []]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.data.files import IMAGE_SUFFIXES, read_text
+from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file, read_text
 from vlcli.data.sample import ImageSample
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
@@ -55,12 +55,6 @@ class Index:
         return [(self.folder / self.store.ids[row], score) for row, score in pairs]
 
 
-def beside(folder: Path, weights: str) -> Path:
-    """Return the default store of a folder: in ``FOLDER.embeddings``, one file for each model."""
-    folder = folder.absolute()
-    return folder.with_name(f"{folder.name}.embeddings") / f"{weights[:12]}.h5"
-
-
 def make_index(
     folder: Path,
     read: Callable[[Path], ImageSample],
@@ -84,7 +78,8 @@ def make_index(
     """
     progress = progress or Silent()
     marks = _pictures(folder)
-    path = store or beside(folder, str(key.get("weights", "")))
+    beside = folder.absolute().with_name(f"{folder.absolute().name}.embeddings")  # one file for each model
+    path = store or beside / f"{str(key.get('weights', ''))[:12]}.h5"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -141,8 +136,8 @@ def _pictures(folder: Path) -> dict[str, str]:
         except OSError:  # a link that leads nowhere
             marks[path.relative_to(folder).as_posix()] = "absent"
     if not marks:
-        expected = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError("There is no picture in the folder.", got=str(folder), expected=f"files like {expected}")
+        expected = f"files like {', '.join(sorted(IMAGE_SUFFIXES))}"
+        raise DataError("There is no picture in the folder.", got=str(folder), expected=expected)
     return marks
 
 
@@ -150,7 +145,7 @@ def walk_pictures(folder: Path) -> Iterator[Path]:
     """Yield the pictures under a folder in sorted order; hidden files are left out."""
     for inner, names in walk(folder):
         for name in names:
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
+            if is_picture_file(name) and not name.startswith("."):
                 yield inner / name
 
 
