@@ -106,8 +106,7 @@ def _tell(facts: dict[str, Any]) -> None:
 
     pictures, aside = facts["pictures"], facts["left_aside"]
     console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
-    unreadable = list(pictures["unreadable"].items())[:3]
-    console.out_lines(f"  cannot be read: {path} ({why})" for path, why in unreadable)
+    console.out_lines(f"  cannot be read: {path} ({why})" for path, why in list(pictures["unreadable"].items())[:3])
     for one in facts["data"]:
         console.out(f"{one['file']}: {KINDS[one['kind']]}")
         columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))

@@ -184,8 +184,7 @@ def _unknown(name: str, kind: str | None) -> Exception:
     kinds = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
         return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
-    known = sorted({entry.name for one in kinds for entry in entries(one)})
-    close = did_you_mean(name, known, 3, 0.5)
+    close = did_you_mean(name, sorted({entry.name for one in kinds for entry in entries(one)}), 3, 0.5)
     what = f"Nothing is called {name!r}" + (f"; {close}" if close else ".")
     return ComponentError(what, hint=f"all names: vlcli ls {kind or ALL}")
 

@@ -50,9 +50,8 @@ RecipesToLookAt = Annotated[list[str], _MANY]
 RecipeAndWords = Annotated[list[str], names("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
 _DEFAULT = "A registered name or a path; default: quickstart."
 Recipe = Annotated[str | None, Option("--recipe", help=_DEFAULT, autocompletion=complete_recipes)]
-RunRecipe = Annotated[
-    str | None, Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)
-]
+_OF_KIND = "Run this recipe's stages of the kind."
+RunRecipe = Annotated[str | None, Option("--recipe", help=_OF_KIND, autocompletion=complete_recipes)]
 Only = Annotated[str | None, Option(help="This stage alone.", rich_help_panel=_STAGES)]
 First = Annotated[str | None, Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
 Until = Annotated[str | None, Option(help="Up to this stage.", rich_help_panel=_STAGES)]

@@ -241,8 +241,7 @@ def ask(
         silent = bool(loaded.uses) and loaded.use.text == "none"
         if silent and text:
             console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
-        said = loaded.predict(None if silent else text, images)
-        facts = {key: to_plain(value) for key, value in said.items()}
+        facts = {key: to_plain(value) for key, value in loaded.predict(None if silent else text, images).items()}
         cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
         columns = ["what", "value"]
     else:

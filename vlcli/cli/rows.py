@@ -34,8 +34,7 @@ def run_tables(
     wanted = options.comma_separated(rows)
     codes, documents = [], []
     for name in names:
-        words = request.words(overrides)
-        table = load_table(name, words, rows=wanted, many=yes, only=request.only, **request.how)
+        table = load_table(name, request.words(overrides), rows=wanted, many=yes, only=request.only, **request.how)
         runs = row_runs(table, seeds or table.written.seeds)
         code, document = _plan(table, runs, request) if request.dry_run else _run(table, runs, request)
         codes.append(code)

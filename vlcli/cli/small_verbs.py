@@ -214,8 +214,7 @@ def _identify(path: Path, json_: bool) -> None:
         layouts = [_match(one) for one in nearest]
         console.out_json({"file": str(path), "layouts": layouts, "trial": None if trial is None else vars(trial)})
         return
-    count = sum(entry.count for entry in tensors.values())
-    console.out(f"{path}: {len(tensors)} tensors, {count:,} numbers")
+    console.out(f"{path}: {len(tensors)} tensors, {sum(entry.count for entry in tensors.values()):,} numbers")
     for one in nearest if nearest[0].faults else nearest[:1]:
         _tell_match(one)
     if trial is not None:

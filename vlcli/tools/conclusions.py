@@ -99,8 +99,7 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
     for name in sorted(names, key=lambda name: list(labels).index(name) if name in labels else len(labels)):
         stage, label = first.stages[name], labels.get(name, name)
         results = [run_results(run, run.stages[name]) for run in runs if name in run.stages]
-        sources = as_list(stage.config.get("from"))
-        trained = next((first.stages[one] for one in sources if one in first.stages), None)
+        trained = next((first.stages[one] for one in as_list(stage.config.get("from")) if one in first.stages), None)
         scored.append(_Scored(label, stage, trained, RowResults(label, results)))
     return scored
 

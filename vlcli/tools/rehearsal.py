@@ -217,9 +217,8 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
         return
     with FeatureWriter(path) as writer:
         for image in images:
-            corners = np.sort(draw.uniform(0, (width, height), (REGIONS, 2, 2)).astype(np.float32), 1)
-            features = draw.random((REGIONS, 2048), np.float32)
-            record = Record(image, features, corners.reshape(REGIONS, 4), (height, width))
+            boxes = np.sort(draw.uniform(0, SIZE, (REGIONS, 2, 2)).astype(np.float32), 1).reshape(REGIONS, 4)
+            record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (height, width))
             record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
             record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
             record.classes[0], record.attributes[0] = (
