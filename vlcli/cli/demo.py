@@ -49,35 +49,29 @@ def demo(
     from vlcli.prediction.sources import SMALL_FOLDER
 
     progress = request.progress()
-    server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
-    serving, drawn = False, tempfile.TemporaryDirectory()
-    try:
+    # the server before the model is loaded: a port in use is told at once
+    with Server(None, host, port, progress.debug) as server, tempfile.TemporaryDirectory() as drawn:
         loaded = load(model, features_from=features_from, device=resolve_device(request.device or "cpu"))
         index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)
         small = SMALL_FOLDER in loaded.folder.parents
-        shown = of_folder(samples) if samples else of_world(Path(drawn.name)) if small else of_run(loaded)
+        shown = of_folder(samples) if samples else of_world(Path(drawn)) if small else of_run(loaded)
         server.demo = page = Demo(loaded, limits, shown, index)
         page.warm_up()
         if check:
             console.out(_about(page))
             return
-        serving = True
-        console.out(server.url)
-        console.flush()
-        progress.info(_about(page))
-        if not server.is_local:
-            progress.warn("everyone who reaches this machine can open the page; it has no password")
-        progress.info("open this address in a browser; Ctrl-C ends the page")
-        server.serve_forever(poll_interval=0.1)
-    except Stopped as stop:
-        if not serving:
-            raise
-        console.err("the page has ended")
-        raise Exit(stop.code) from None
-    finally:
-        server.server_close()
-        drawn.cleanup()
+        try:
+            console.out(server.url)
+            console.flush()
+            progress.info(_about(page))
+            if not server.is_local:
+                progress.warn("everyone who reaches this machine can open the page; it has no password")
+            progress.info("open this address in a browser; Ctrl-C ends the page")
+            server.serve_forever(poll_interval=0.1)
+        except Stopped as stop:
+            console.err("the page has ended")
+            raise Exit(stop.code) from None
 
 
 def _about(demo: Demo) -> str:
