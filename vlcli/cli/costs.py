@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Option
 
 from vlcli.cli import console, options, render
 from vlcli.cli.guard import RunRequest, as_vlcli, leave, report, requested
@@ -64,8 +64,7 @@ def count(
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
         report(fault, verbose=request.verbose)
-    if failures:
-        raise Exit(as_vlcli(failures[0][1]).exit_code)
+    leave(as_vlcli(failures[0][1]).exit_code if failures else 0)
 
 
 def _expanded(name: str, several: bool) -> list[str]:
@@ -188,8 +187,8 @@ def rehearse(
     if request.json_:
         console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
     elif not any(codes):
-        what = "vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
-        console.err(f"next: {what}")
+        where = "vlcli data where RECIPE (what to download)"
+        console.err(f"next: {where}, vlcli plan RECIPE --stage STAGE (its costs in full)")
     leave(max(codes))
 
 

@@ -233,8 +233,8 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-    for index, source in enumerate(recipe["sources"]):
-        console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
+    files = [f"{source['name']}: {source['file']}" for source in recipe["sources"]]
+    console.out("# " + "\n# extends ".join(files))
     for metric, number in recipe.get("published", {}).items():
         told = Published(**number).told(metric.removesuffix(f" on {number['split']}"))
         console.out(f"# {told}" + (f" (table {number['table']})" if number["table"] else ""))

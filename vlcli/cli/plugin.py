@@ -107,8 +107,7 @@ def check(
         console.out_json({"checks": [vars(result) for result in results], "failed": len(wrong)})
     else:
         console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])
-        for result in wrong:
-            console.err(str(result))
+        console.err_lines(map(str, wrong))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
     leave(4 if wrong else 0)
 

@@ -182,8 +182,7 @@ def _show(use: Use, answers: list[Prediction | Failure], top: int, draw: Path | 
         draw_all([(one, one.images) for one in good[:MOST_DRAWN]], draw)
         console.err(f"drawn: {draw}" + (f" (the first {MOST_DRAWN})" if len(good) > MOST_DRAWN else ""))
     if bad:
-        for one in bad:
-            console.err(f"{one.as_dict()['key']}: {one.error.what} {one.error.got}".rstrip())
+        console.err_lines(f"{one.as_dict()['key']}: {one.error.what} {one.error.got}".rstrip() for one in bad)
         error = failed(bad, len(answers))
         console.err(f"error: {error}")
         raise Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines

@@ -40,8 +40,7 @@ def render_plan(resolved: Resolved, request: RunRequest) -> int:
         facts = {"recipe": resolved.name, "folder": str(planner.folder), "overrides": resolved.words}
         console.out_json({**facts, "stages": rows, "problems": faults})
     else:
-        for word in resolved.words:
-            console.err(f"override: {word}")
+        console.err_lines(f"override: {word}" for word in resolved.words)
         cells = [{**row, "action": _WORDS.get(row["action"], row["action"]), "key": row["key"][:8]} for row in rows]
         columns = ["stage", "kind", "action", "why", "key", "folder"]
         console.table(columns, [[row[column] for column in columns] for row in cells])

@@ -109,5 +109,4 @@ def _tell(judged: list[Judged], pages: list[Path], list_: bool, json_: bool) -> 
     elif lines := short(judged):
         console.table(["claim", "verdict", "difference", ""], lines)
     console.out(", ".join(f"{count} {word}" for word, count in counts(judged).items() if count))
-    for page in pages:
-        console.out(str(page))
+    console.out_lines(map(str, pages))

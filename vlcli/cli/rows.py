@@ -32,16 +32,14 @@ def run_tables(
     if request.folder is not None:
         raise UsageError("A table has a folder for each row.", got=str(request.folder), hint="--output DIR")
     wanted = options.comma_separated(rows)
-    codes, documents = [], []
+    ended = []
     for name in names:
         table = load_table(name, request.words(overrides), rows=wanted, many=yes, only=request.only, **request.how)
         runs = row_runs(table, seeds or table.written.seeds)
-        code, document = _plan(table, runs, request) if request.dry_run else _run(table, runs, request)
-        codes.append(code)
-        documents.append(document)
+        ended.append((_plan if request.dry_run else _run)(table, runs, request))
     if request.json_:
-        console.out_json(documents[0] if len(documents) == 1 else {"tables": documents})
-    leave(next((code for code in codes if code), 0))
+        console.out_json(ended[0][1] if len(ended) == 1 else {"tables": [document for _, document in ended]})
+    leave(next((code for code, _ in ended if code), 0))
 
 
 def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
