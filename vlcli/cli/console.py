@@ -32,9 +32,7 @@ def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Pr
         return Silent()
     if as_json:
         return JsonProgress()
-    if shows_bars() and not quiet:
-        return BarProgress(verbose)
-    return PlainProgress(verbose, quiet)
+    return BarProgress(verbose) if shows_bars() and not quiet else PlainProgress(verbose, quiet)
 
 
 def shows_bars() -> bool:

@@ -19,6 +19,7 @@ from vlcli.recipe.stage_record import writing_alone
 app = typer.Typer(
     cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
 )
+_WORD_LIST = "Where to: JSON where the name ends so, else `word, POS, count`."
 _UNSURE = "not found on an official page; look at the source before you rely on it"
 
 
@@ -110,9 +111,7 @@ def coverage(
 @verb(app, "concepts")
 def concepts(
     captions: Annotated[list[Path], Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")],
-    out: Annotated[
-        Path, Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
-    ] = Path("concepts.txt"),
+    out: Annotated[Path, Option("--out", "-o", help=_WORD_LIST)] = Path("concepts.txt"),
     size: Annotated[int, Option(min=0, help="Most words; 0 for all.")] = 1000,
     pos: Annotated[str, Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
     function_words: Annotated[bool, Option("--function-words", help="Keep articles and auxiliaries.")] = False,

@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 IMPORTED = "obj36, butd, npz, vlp, concepts, mattnet"
 EXPORTED = "obj36, butd"
+_PICTURES = "A folder of pictures or a COCO file: names and sizes that are not said."
 Store = Annotated[Path, Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
 BoxSet = Annotated[str | None, Option(help="The box set; needed where there are several.")]
 Compression = Annotated[str | None, Option(help="gzip or lzf: smaller, slower to read.")]
@@ -109,9 +110,7 @@ def import_(
     dtype: Annotated[str, Option(help="float16 or float32.")] = "float16",
     compression: Compression = None,
     boxes: Annotated[Path | None, Option(help="vlp: the file with the boxes.")] = None,
-    pictures: Annotated[
-        Path | None, Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
-    ] = None,
+    pictures: Annotated[Path | None, Option(help=_PICTURES)] = None,
     vocabulary: Annotated[Path | None, Option(help="concepts: the words in the order of their numbers.")] = None,
     ids: Annotated[str | None, Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")] = None,
     clip: Annotated[bool, Option("--clip", help="Cut boxes that leave their image.")] = False,

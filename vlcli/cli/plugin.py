@@ -80,12 +80,13 @@ def new(
     console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
+_CHECKED = "A package, a component, or a package's folder."
+
+
 @verb(app, "check", "plugin", "json_")
 def check(
     request: RunRequest,
-    what: Annotated[
-        str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
-    ] = None,
+    what: Annotated[str | None, Argument(metavar="[NAME|FOLDER]", help=_CHECKED)] = None,
     quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
     against: Annotated[str | None, Option("--against", help="Compare outputs instead: transformers:ViltModel.")] = None,
     tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,

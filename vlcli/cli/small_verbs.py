@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from vlcli.checkpoints.trial import Trial
 
 
+_DEEP = "Import components, check every parameter, try one fake step a stage."
+
+
 @requested("output", "plugin", "trust", "json_", "verbose")
 def validate(
     request: RunRequest,
     words: options.RecipeAndWords,
-    deep: Annotated[
-        bool, Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
-    ] = False,
+    deep: Annotated[bool, Option("--deep", help=_DEEP)] = False,
     yes: options.Yes = False,
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""

@@ -25,9 +25,7 @@ def roughly(seconds: float) -> str:
         return "a few seconds"
     if seconds < 90:
         return f"about {round(seconds / 10) * 10} s"
-    if seconds < 5400:
-        return f"about {round(seconds / 60)} min"
-    return f"about {seconds / 3600:.1f} h"
+    return f"about {round(seconds / 60)} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
 
 
 def fact(name: str, value: float | str) -> str:

@@ -136,6 +136,4 @@ def _cell(value: float | Interval | None) -> str:
 
 
 def _document(value: float | Interval | None) -> Any:
-    if isinstance(value, Interval):
-        return {"mean": value.mean, "half": value.half, "count": value.count}
-    return value
+    return {name: getattr(value, name) for name in ("mean", "half", "count")} if isinstance(value, Interval) else value
