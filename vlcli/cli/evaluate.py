@@ -15,8 +15,7 @@ from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load, slug
 
-_ABOUT = "A task, then overrides of the evaluation."
-_TASK = options.names("[TASK] [KEY=VALUE]...", _ABOUT, options.complete_tasks)
+_TASK = options.names("[TASK] [KEY=VALUE]...", "A task, then overrides of the evaluation.", options.complete_tasks)
 _CHECKPOINT = "RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."
 
 

@@ -24,15 +24,14 @@ ALL = "all"
 """The word that stands for every kind."""
 _WIDEST = 60
 _KIND = "models, objectives, recipes ..., or a table."
+_LISTED = Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
 _NAME = "A component or recipe; overrides for a recipe."
 
 
 @requested("plugin", "json_")
 def ls(
     request: RunRequest,
-    kind: Annotated[
-        str | None, Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
-    ] = None,
+    kind: Annotated[str | None, _LISTED] = None,
     check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
 ) -> None:
     """List the kinds of components, the components of one kind or of all; or the rows of a table.

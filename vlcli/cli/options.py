@@ -1,7 +1,6 @@
 """Options that several verbs share, and completion of names from metadata alone."""
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,13 +20,6 @@ complete_tasks = _completion(lambda: registry.names("tasks"))
 complete_drawings = _completion(lambda: registry.names("drawings"))
 complete_kinds = _completion(lambda: registry.KINDS)
 complete_all = _completion(lambda: sorted({entry.name for entry in registry.entries()}))
-
-
-class Backend(StrEnum):
-    """What looks for the nearest vectors."""
-
-    exact = "exact"
-    faiss = "faiss"
 
 
 _STAGES = "Which stages"
@@ -56,9 +48,8 @@ Only = Annotated[str | None, Option(help="This stage alone.", rich_help_panel=_S
 First = Annotated[str | None, Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
 Until = Annotated[str | None, Option(help="Up to this stage.", rich_help_panel=_STAGES)]
 Jobs = Annotated[int | None, Option(min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
-Processes = Annotated[
-    int | None, Option(min=1, help="Processes that train together on this machine.", rich_help_panel=_HOW)
-]
+_TOGETHER = "Processes that train together on this machine."
+Processes = Annotated[int | None, Option(min=1, help=_TOGETHER, rich_help_panel=_HOW)]
 DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
 Force = Annotated[bool, Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
 Replace = Annotated[bool, Option("--force", help="Replace a file that is there.")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Exit, Option
@@ -264,7 +264,7 @@ def search(
     store: Annotated[Path | None, Option(help="Where the vectors are kept; default: beside the folder.")] = None,
     features: options.Features = None,
     objective: Annotated[str, Option(help="What embeds, where several objectives do.")] = "contrast",
-    backend: Annotated[options.Backend, Option(help="Exact products, or FAISS.")] = options.Backend.exact,
+    backend: Annotated[Literal["exact", "faiss"], Option(help="Exact products, or FAISS.")] = "exact",
     memory: Annotated[int, Option(min=1, help="MiB a search may hold.")] = 256,
     batch_size: Annotated[int, Option(min=1, help="Pictures embedded at a time.")] = 32,
     workers: Annotated[int, Option(min=1, help="Threads that read pictures.")] = 2,
@@ -297,7 +297,7 @@ def search(
     how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
     index = loaded.index(images, objective=objective, **how)
     query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
-    nearest = index.nearest(query[0], top, memory=memory, backend=backend.value)
+    nearest = index.nearest(query[0], top, memory=memory, backend=backend)
     if sheet is not None:
         draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
     kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}

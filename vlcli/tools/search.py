@@ -6,6 +6,7 @@ Only pictures that are new, or whose size or time has changed, are embedded agai
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,10 +48,8 @@ class Index:
         self, query: Tensor, top: int = 10, *, memory: int = 256, backend: Backend = "exact"
     ) -> list[tuple[Path, float]]:
         """Return the pictures with the largest product with a vector (D,), best first, each with that product."""
-        if backend == "exact":
-            scores, rows = search(query[None].cpu(), self.store.vectors, top, memory_mb=memory)  # (1, top) each
-        else:
-            scores, rows = search_faiss(query[None].cpu(), self.store.vectors, top)
+        look = partial(search, memory_mb=memory) if backend == "exact" else search_faiss
+        scores, rows = look(query[None].cpu(), self.store.vectors, top)  # (1, top) each
         pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
         return [(self.folder / self.store.ids[row], score) for row, score in pairs]
 
