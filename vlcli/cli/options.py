@@ -25,7 +25,6 @@ complete_all = _completion(lambda: sorted({entry.name for entry in registry.entr
 _STAGES = "Which stages"
 _HOW = "How"
 _OUTPUT = "What is shown"
-_FEATURES = "For models that read regions: a store or its stage's folder."
 
 _OVERRIDES = "Overrides: key=value, ~key, key=@file.yaml."
 Words = Annotated[list[str] | None, Argument(metavar="[KEY=VALUE]...", help=_OVERRIDES, show_default=False)]
@@ -66,14 +65,13 @@ Json = Annotated[bool, Option("--json", help="One JSON document on stdout.", ric
 """The option ``--json``."""
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
 """The options ``--quiet`` and ``-q``."""
-Verbose = Annotated[
-    int, Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
-]
+_DETAIL = "More detail; -vv: tracebacks."
+Verbose = Annotated[int, Option("--verbose", "-v", count=True, help=_DETAIL, rich_help_panel=_OUTPUT)]
 """The options ``--verbose`` and ``-v``, counted; a verb that does not name them has them from its guard."""
 _TRAINED = "A stage's folder, RECIPE/STAGE under runs/, or an exported model"
 Trained = Annotated[str, Argument(help=f"{_TRAINED}.")]
 TrainedOrSmall = Annotated[str, Argument(help=f"{_TRAINED}; else a small one of shapes.")]
-Features = Annotated[Path | None, Option(help=_FEATURES)]
+Features = Annotated[Path | None, Option(help="For models that read regions: a store or its stage's folder.")]
 FeaturesFrom = Annotated[Path | None, Option(help="An extract stage whose extractor reads the pictures.")]
 Extractor = Annotated[str | None, Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]
 Root = Annotated[Path | None, Option(help="The data root; default: that of the trained model.")]

@@ -47,14 +47,11 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-
-
 def bytes_of(text: str, option: str) -> float:
     """The bytes of a size such as ``80GB``; ``option`` is named where it is none."""
-    unit = text[-2:].upper()
+    units = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
     try:
-        count = float(text[:-2]) * _UNITS[unit]
+        count = float(text[:-2]) * units[text[-2:].upper()]
     except (KeyError, ValueError):
         count = 0.0
     if not 0 < count < 1e18:

@@ -27,7 +27,7 @@ def dataset_counts(resolved: Resolved, stage: str | None, output: Path) -> tuple
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
-    _, steps = plan.make(resolved, plan.RunOptions(output))
+    steps = plan.make(resolved, plan.RunOptions(output))[1]
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
     rows: list[dict[str, Any]] = []
     readers: dict[str, Reader] = {}

@@ -24,7 +24,6 @@ from vlcli.tools.rehearsal import stage_cost
 
 README, RESULTS = "README.md", "results.json"
 """The files of a kit: the page, and what is sent back."""
-_LARGEST = 10e9
 
 
 def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
@@ -132,7 +131,7 @@ def needed(table: RowTable) -> list[Wanted]:
 
 def digests(one: Wanted) -> list[str]:
     """Return what is known of the files' SHA-256: of files that lie here, and the part that a published name has."""
-    files = [path for path in map(Path, one.files) if path.is_file() and path.stat().st_size < _LARGEST]
+    files = [path for path in map(Path, one.files) if path.is_file() and path.stat().st_size < 10e9]
     lines = [f"{path.name}: SHA-256 {file_sha256(path)} of the file that lay here" for path in files]
     named = re.findall(r"-([0-9a-f]{8,64})\.pth", " ".join(one.source.commands if one.source is not None else ()))
     return [*lines, *(f"SHA-256 begins with {part}, as the published name says" for part in named)]

@@ -46,7 +46,6 @@ STAGE_SIZES = {"workers": 0, "batch_size": BATCH, "accumulate": 1, "steps": STEP
 STAGE_SIZES |= dict.fromkeys(("epochs", "keep", "last"), EPOCHS)
 STAGE_SIZES |= dict.fromkeys(("evaluate_every", "save_every"), STEPS // 2)
 """The largest value of a stage's key."""
-_TAKE = re.compile(r"\b\d+\b")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def side(pixels: int) -> int:
 
 def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
     if use.kind == "datasets" and "take" in use.spec and "." not in str(use.spec["take"]):  # a share is small of few
-        first, *seed = _TAKE.findall(str(use.spec["take"]))
+        first, *seed = re.findall(r"\b\d+\b", str(use.spec["take"]))
         yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
     known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}
     usual = known["image_size"].default if "image_size" in known else None

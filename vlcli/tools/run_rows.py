@@ -61,5 +61,4 @@ def _settings(run: RunFacts) -> str:
     if not run.recipe:
         return str(run.folder.resolve())
     kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})
-    stages = list(run.stages) if len(run.stages) == 1 else []
-    return json.dumps([kept, stages], sort_keys=True, default=str)
+    return json.dumps([kept, list(run.stages) if len(run.stages) == 1 else []], sort_keys=True, default=str)
