@@ -148,11 +148,10 @@ class _Step:
         self.done += count
         self.facts = facts or self.facts
         if time.monotonic() - self.shown_at >= self.every:
-            self.flush()
+            self.tell()
 
-    def flush(self) -> None:
-        if self.done != self.shown:
-            self.show(self)
+    def tell(self) -> None:
+        self.show(self)
         self.shown, self.shown_at = self.done, time.monotonic()
 
 
@@ -184,7 +183,8 @@ class PlainProgress:
 
         step = _Step(show, _EVERY, done)
         yield step
-        step.flush()
+        if step.done != step.shown:
+            step.tell()
 
 
 class JsonProgress:
@@ -208,7 +208,7 @@ class JsonProgress:
         self.send(event="task", label=label, total=total, unit=unit, done=done)
         step = _Step(show, _EVERY_JSON, done)
         yield step
-        step.flush()
+        step.tell()
         self.send(event="end", label=label)
 
     def send(self, **event: Any) -> None:
