@@ -213,7 +213,7 @@ def test_a_reward_is_cider_d_with_the_end_as_a_word() -> None:
     ended = [[[*tokenize(text), END] for text in group] for group in references]
     frequency = DocumentFrequency.of(ended)
     reward = CiderReward(frequency)
-    asked = reward.submit(["a red circle", "a red"], [True, False], [references[0], references[0]])
+    asked = reward.thread.submit(reward.score, ["a red circle", "a red"], [True, False], [references[0], references[0]])
     wanted = Cider(frequency).score([["a", "red", "circle", END], ["a", "red"]], [ended[0], ended[0]])
     assert asked.result() == wanted
     assert wanted[0] > reward.score(["a red circle"], [False], [references[0]])[0]  # breaking off costs
