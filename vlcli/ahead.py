@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,6 +23,11 @@ PATIENCE = 2.0
 _LOOK = 1.0  # seconds between two checks of the loader processes while no batch comes
 # Loaders with a dead process, kept because torch waits for that process when it deletes them.
 _abandoned: list[Any] = []
+
+
+@dataclass
+class _End:
+    fault: BaseException  # StopIteration where the source has simply ended
 
 
 class Ahead(Iterator[Any]):
@@ -53,11 +59,11 @@ class Ahead(Iterator[Any]):
             self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
             self._thread.start()
         item = self._wait()
-        if isinstance(item, BaseException):
+        if isinstance(item, _End):  # an exception by itself may be an item: a batch that cannot be read
             self._ended = True
-            if not isinstance(item, StopIteration):
+            if not isinstance(item.fault, StopIteration):
                 self._look()  # torch's fault may only say that a worker is gone
-            raise item
+            raise item.fault
         self._taken.release()
         return item
 
@@ -98,7 +104,7 @@ class Ahead(Iterator[Any]):
             try:
                 self._made.put(next(self._source))
             except BaseException as fault:  # the end, too: __next__ raises it
-                return self._made.put(fault)
+                return self._made.put(_End(fault))
             self._taken.acquire()
         return None
 
