@@ -280,14 +280,14 @@ class BarProgress:
 
 
 def _bars(console: Any) -> Any:
-    from rich import progress
+    from rich import progress as bars
 
-    return progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[rate]}"),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[facts]}", style="dim"),
+    return bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(bar_width=24),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[rate]}"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[facts]}", style="dim"),
         console=console,
     )
