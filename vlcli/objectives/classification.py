@@ -63,6 +63,7 @@ class Classification(Objective):
             what, hint = "A sigmoid tells two labels apart.", "leave `sigmoid` out"
             raise ComponentError(what, where="objective classification", got=f"{count} labels", hint=hint)
         self.only, self.view, self.smoothing, self.sigmoid = only, view, smoothing, sigmoid
+        self.images = images  # an exported graph takes as many
         width = model.pooled_dim * (1 if model.many_images else images)
         self.head = build_head(model, "pair" if images == 2 else "label", width, 1 if sigmoid else count, head)
         self.table = LabelTable(() if classes is not None else data_spec.answers, count)

@@ -146,7 +146,7 @@ def test_reader_joins_concepts_to_regions(world, concepts, tmp_path, merged):
         assert [len(found) for found in sort_files(files)] == [1, 1]
     needs = InputSpec(regions=True, concepts=True)
     stores = open_stores(files, needs)
-    data_spec = DataSpec(region_dim=3, concepts=stores.words)
+    data_spec = DataSpec(region_dim=3, concepts=stores.concepts.words)
     data = Pipeline(
         [Captions(root, file="captions.json", captions="first")],
         needs=needs,
