@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from vlcli import export
 from vlcli.errors import ComponentError
 from vlcli.files import written
-from vlcli.nn import LearnedPosition
 from vlcli.progress import Progress
 from vlcli_vlmo.bias import VLMoBias
 from vlcli_vlmo.blocks import IMAGE_EXPERT
@@ -91,39 +90,26 @@ def configuration(model: VLMo) -> Any:
 
 def _positions(model: VLMo) -> Tensor | None:
     # The table of absolute positions, None where there is none.
-    if not len(model.positions):
-        return None
-    first = model.positions[0]
-    if len(model.positions) == 1 and isinstance(first, LearnedPosition):
-        return first.table.weight
-    names = " and ".join(type(part).__name__ for part in model.positions)
-    raise export.refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
+    return export.learned(model.positions, "BEiT", "patches") if len(model.positions) else None
 
 
 def renamed(model: VLMo) -> dict[str, Tensor]:
     """Returns the image tower's weights by the names of ``BeitModel``."""
-    kept = {
-        name: value
-        for name, value in model.stack.layers.state_dict().items()
-        if ".experts." not in name or f".{_EXPERT}" in name
-    }
-    kind, patch = model.types.weight[1], model.patch
-    assert isinstance(patch, nn.Conv2d)
-    assert patch.bias is not None
+    state = model.stack.layers.state_dict()
+    kept = {name: state[name] for name in state if ".experts." not in name or f".{_EXPERT}" in name}
+    kind, patch = model.types.weight[1], model.patch.state_dict()
     table, position = _positions(model), model.stack.position
-    biases: dict[str, Tensor] = {}
-    if position is not None:
-        assert isinstance(position, VLMoBias)
-        parts = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
-        name = "layers.{}.relative_position_bias.relative_position_bias_table"
-        biases = {name.format(number): part.contiguous() for number, part in enumerate(parts)}
+    biases: tuple[Tensor, ...] = ()
+    if isinstance(position, VLMoBias):
+        biases = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
+    name = "layers.{}.relative_position_bias.relative_position_bias_table"
     return {
         "embeddings.cls_token": model.cls_token + kind,
-        "embeddings.patch_embeddings.projection.weight": patch.weight,
-        "embeddings.patch_embeddings.projection.bias": patch.bias + kind,
+        "embeddings.patch_embeddings.projection.weight": patch["weight"],
+        "embeddings.patch_embeddings.projection.bias": patch["bias"] + kind,
         **({} if table is None else {"embeddings.position_embeddings": table[None]}),
         **export.layer_names(kept, _LAYER, "layers."),
-        **biases,
+        **{name.format(number): bias.contiguous() for number, bias in enumerate(biases)},
         **{f"layernorm.{name}": value for name, value in model.stack.norm.state_dict().items()},
     }
 

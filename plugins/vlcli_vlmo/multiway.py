@@ -1,23 +1,21 @@
 """Defines BEiT-3's layers, each linear layer and norm once for words and once for pictures, and renames its weights."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
 from vlcli import registry
-from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
+from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts, Ways
 
 SPARE_ROWS = 16
 """Fewer rows than this may be left over behind the vocabulary's words (64,010 rows, 64,002 words)."""
 _WAYS = {"A": IMAGE_EXPERT, "B": TEXT_EXPERT}
 _SETS = {"A": "others.0.", "B": ""}
-_PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
 _PLAIN = {
     "beit3.text_embed.": "words.",
     "beit3.vision_embed.cls_token": "cls_token",
@@ -78,7 +76,7 @@ def own_name(name: str) -> str:
     """Returns the name in the model ``beit3`` of a tensor of a published file; the same name where there is none."""
     if projection := _PROJECTION.fullmatch(name):
         layer, letter, way, kind = projection.groups()
-        return f"stack.{layer}.attention.{_SETS[way]}{_PROJECTIONS[letter]}.{kind}"
+        return f"stack.{layer}.attention.{_SETS[way]}{vl.PROJECTIONS['qkv'.index(letter)]}.{kind}"
     if (inner := _INNER.fullmatch(name)) and inner[2] in _BLOCK:
         feed = f"{_FEED[inner[4]]}." if inner[4] else ""
         return f"stack.{inner[1]}.{_BLOCK[inner[2]]}.{_WAYS[inner[3]]}.{feed}{inner[5]}"
@@ -89,21 +87,6 @@ def own_name(name: str) -> str:
 
 DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
 """Words take the first set of projections and pictures the second; the layer mixes the heads itself, behind a norm."""
-
-
-class Ways(nn.ModuleDict):
-    """One module that ``make`` returns for words and one for pictures (``MultiwayNetwork`` of the released code)."""
-
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
-
-    def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
-        if len(parts) == 1:
-            alone: Tensor = self[parts[0][0]](x)
-            return alone
-        runs = x.split([count for _, count in parts], 1)
-        return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
 
 
 class NormedFeed(nn.Module):
