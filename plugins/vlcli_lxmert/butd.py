@@ -39,10 +39,10 @@ class RecurrentEncoder(nn.Module):
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
         self.dim = hidden
 
-    def forward(self, text: vl.Text, record: vl.Recorder | None) -> vl.EncoderOutput:
+    def forward(self, text: vl.Text) -> vl.EncoderOutput:
         """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
-        words = self.drop(self.words(text.ids))
-        hidden = vl.recurrent_states(self.cell, words)  # padding comes last: no state before it sees it
+        # Padding comes last: no state before it sees it.
+        hidden = vl.recurrent_states(self.cell, self.drop(self.words(text.ids)))
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
@@ -88,8 +88,8 @@ class BUTD(vl.Model):
         self.recurrent = None if encoder == "bert" else RecurrentEncoder(data_spec, words, hidden, encoder, dropout)
         if encoder == "bert":  # under the names of LXMERT's language encoder, so that its checkpoints fill it
             shape = vl.AttentionShape(text_hidden, text_heads, dropout=dropout)
-            words_positions = vl.build_positions("learned", shape, vl.WORDS)[0]
-            self.text = vl.TextEmbeddings(data_spec, text_hidden, words_positions, dropout=dropout)
+            learned = vl.build_positions("learned", shape, vl.WORDS)[0]
+            self.text = vl.TextEmbeddings(data_spec, text_hidden, learned, dropout=dropout)
             self.language = vl.Stack.of(text_layers, shape, None, vl.BlockStyle(dropout=dropout))
             self.language.packed = True
             self.pooler = vl.Pooler(text_hidden)
@@ -116,7 +116,7 @@ class BUTD(vl.Model):
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         if self.recurrent is not None:
-            question: vl.EncoderOutput = self.recurrent(text, record)
+            question: vl.EncoderOutput = self.recurrent(text)
             return question
         tokens, layout = self.text(text)
         hidden, _ = self.language(tokens, layout, vl.AttentionMask(layout.valid), record=record, name="language")
