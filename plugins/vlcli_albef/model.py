@@ -67,6 +67,7 @@ class WordDecoder(nn.Module):
         cache: vl.KeyValueCache | None = None,
     ) -> Tensor:
         """Returns hidden states (N, T, D) of whole texts, or of those behind the words in ``cache``, with ``seen``."""
+        x: Tensor
         x, layout = self.embed(text)
         mask = vl.AttentionMask(layout.valid if cache is None else None, causal=True)
         other_mask = vl.AttentionMask(seen.layout.valid)

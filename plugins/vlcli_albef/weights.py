@@ -169,25 +169,19 @@ def _doubled(model: Any, state: vl.State, report: list[str]) -> vl.State:
     if model.images == 1 or not stored or stored * model.images != len(model.cross.text):
         return state
     report.append(f"{stored} cross layers, each used for {model.images} pictures")
-    doubled = {name: value for name, value in state.items() if name not in layers}
-    for name, layer in layers.items():
-        for picture in range(model.images):
-            doubled[f"cross.text.{int(layer[1]) * model.images + picture}.{layer[2]}"] = state[name]
-    return doubled
+    return {name: value for name, value in state.items() if name not in layers} | {
+        f"cross.text.{int(layer[1]) * model.images + picture}.{layer[2]}": state[name]
+        for name, layer in layers.items()
+        for picture in range(model.images)
+    }
 
 
 def _with_decoder(model: Any, state: vl.State, report: list[str]) -> vl.State:
     # A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA).
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
         return state
-    started: vl.State = {}
-    for name, value in state.items():
-        layer = re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name)
-        if layer and int(layer[1]) < len(model.decoder.layers):
-            started[f"decoder.layers.{layer[1]}.{layer[2]}"] = value
-        elif name.startswith("embed."):
-            started[f"decoder.{name}"] = value
-        elif name.startswith(WORD_HEAD):
-            started[f"decoder.head.{name.removeprefix(WORD_HEAD)}"] = value
+    sources = {f"cross.text.{number}.": f"decoder.layers.{number}." for number in range(len(model.decoder.layers))}
+    sources |= {"embed.": "decoder.embed.", WORD_HEAD: "decoder.head."}
+    started = {start: value for name, value in state.items() if (start := vl.translate(name, sources))}
     report += [f"decoder: {len(started)} weights start as the cross encoder's and the words'"] if started else []
     return {**state, **started}
