@@ -145,6 +145,8 @@ _TRANSFORMERS = (
     (r"^(beit\.)?(encoder\.layer|layers)\.(\d+)\.", r"blocks.\3."),
     (r"^blocks\.(\d+)\.relative_position_bias\.", r"blocks.\1.attn."),
     (r"\.attention\.([qkv])_proj\.", lambda part: f".attention.attention.{PROJECTIONS['qkv'.index(part[1])]}."),
+    (r"\.attention\.attention\.(q|v)(?:uery|alue)\.bias$", r".attn.\1_bias"),
+    (r"^blocks\.(\d+)\.attention\.attention\.(query|key|value)\.", r"stack.layers.\1.attention.attention.\2."),
     (r"\.attention\.o_proj\.", ".attn.proj."),
     (r"\.lambda_(\d)$", r".gamma_\1"),
     (r"\.layernorm_before\.", ".norm1."),
@@ -167,23 +169,21 @@ def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> Sta
     Tables per layer, or one shared by all, fill the image's rows of the one table; its other rows stay ``model``'s.
     """
     parameters = dict(model.named_parameters())
-    plain = _beit_names(state)
+    plain = {substitute(name, _TRANSFORMERS): value for name, value in state.items()}  # as the authors and timm
     if "blocks.0.gamma_1" in plain and not any(name.endswith("feed.scale") for name in parameters):
         plain = _folded(plain)
         report.append("factors on the blocks' outputs: multiplied into the weights before them")
     own_norms = not any(".feed.norm." in name for name in parameters)
     renamed: State = {}
     for name, value in plain.items():
-        if name.startswith("rel_pos_bias.") or "relative_position_" in name:
-            continue
-        if (bias := _JOINT_BIAS.fullmatch(name)) is not None:
+        if bias := _JOINT_BIAS.fullmatch(name):
             query, _, of_value = value.chunk(3)
             renamed |= {f"transformer.{bias[1]}.q_bias": query, f"transformer.{bias[1]}.v_bias": of_value}
-            continue
-        changed = name.replace(".mlp.", ".mlp_imag.")
-        changed = changed.replace(".norm2.", ".norm2_imag.") if own_norms else changed
-        outside = changed.startswith(("head.", "fc_norm.", "mask_token", "lm_head."))
-        renamed[changed if outside else f"transformer.{changed}"] = value
+        elif "relative_position_" not in name and not name.endswith(".key.bias"):
+            changed = name.replace(".mlp.", ".mlp_imag.")
+            changed = changed.replace(".norm2.", ".norm2_imag.") if own_norms else changed
+            outside = changed.startswith(("head.", "fc_norm.", "mask_token", "lm_head.", "stack."))
+            renamed[changed if outside else f"transformer.{changed}"] = value
     if any(name.startswith("fc_norm.") for name in renamed):  # a classifier's file norms the mean of the tokens instead
         norms = {f"transformer.norm.{name}": value for name, value in model.stack.norm.named_parameters()}
         fresh = {name: value.detach().clone() for name, value in norms.items() if name not in renamed}
@@ -191,12 +191,12 @@ def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> Sta
         renamed |= fresh
     kind = "a vision transformer" if any(map(_JOINT_BIAS.fullmatch, plain)) else "BEiT"
     report.append(f"weights of {kind}: its feed-forwards are the image experts")
-    depth, position = len(model.stack.layers), model.stack.position
-    shared, tables = plain.get(f"rel_pos_bias.{BIG}"), [plain.get(f"blocks.{n}.attn.{BIG}") for n in range(depth)]
-    if isinstance(position, VLMoBias) and (shared is not None or all(table is not None for table in tables)):
-        table = torch.cat([one for one in tables if one is not None], 1) if shared is None else shared.repeat(1, depth)
-        rest = position.table.detach()[position.image_rows :].to(table)
-        renamed[BIG] = torch.cat([table, rest])
+    depth, position, shared = len(model.stack.layers), model.stack.position, plain.get(f"rel_pos_bias.{BIG}")
+    by_layer = [shared if shared is not None else plain.get(f"blocks.{n}.attn.{BIG}") for n in range(depth)]
+    tables = [table for table in by_layer if table is not None]
+    if isinstance(position, VLMoBias) and len(tables) == depth:
+        table = torch.cat(tables, 1)
+        renamed[BIG] = torch.cat([table, position.table.detach()[position.image_rows :].to(table)])
         report.append(f"{BIG}: BEiT's {len(table)} rows, the others as they were")
     return renamed
 
@@ -204,21 +204,8 @@ def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> Sta
 def _folded(plain: State) -> State:
     folded = {name: value for name, value in plain.items() if ".gamma_" not in name}
     for name, value in plain.items():
-        if (factor := re.fullmatch(r"(blocks\.\d+)\.gamma_([12])", name)) is not None:
+        if factor := re.fullmatch(r"(blocks\.\d+)\.gamma_([12])", name):
             stem = f"{factor[1]}.{'attn.proj' if factor[2] == '1' else 'mlp.fc2'}"
             folded[f"{stem}.weight"] = value[:, None] * plain[f"{stem}.weight"]
             folded[f"{stem}.bias"] = value * plain[f"{stem}.bias"]
     return folded
-
-
-def _beit_names(state: Mapping[str, Tensor]) -> State:
-    # Transformers' names as those of the authors and timm; query, key and value joined.
-    renamed = {substitute(name, _TRANSFORMERS): value for name, value in state.items()}
-    for name in list(renamed):
-        if layer := re.fullmatch(r"blocks\.(\d+)\.attention\.attention\.query\.weight", name):
-            stem, block = name.removesuffix("query.weight"), f"blocks.{layer[1]}.attn."
-            renamed[f"{block}qkv.weight"] = torch.cat([renamed.pop(f"{stem}{part}.weight") for part in PROJECTIONS])
-            renamed[f"{block}q_bias"] = renamed.pop(f"{stem}query.bias")
-            renamed[f"{block}v_bias"] = renamed.pop(f"{stem}value.bias")
-            renamed.pop(f"{stem}key.bias", None)
-    return renamed
