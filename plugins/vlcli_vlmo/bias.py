@@ -32,10 +32,8 @@ def _axis(old: int, new: int) -> Array:
     low, high = 1.01, 1.5
     while high - low > 1e-6:  # so that 0, +-1, +-(1 + q), +-(1 + q + q^2) ... span the new grid
         ratio = (low + high) / 2
-        if sum(ratio**power for power in range(old // 2)) > new // 2:
-            high = ratio
-        else:
-            low = ratio
+        beyond = sum(ratio**power for power in range(old // 2)) > new // 2
+        low, high = (low, ratio) if beyond else (ratio, high)
     steps = np.cumsum([ratio**power for power in range(old // 2)])
     source = np.concatenate([-steps[::-1], [0.0], steps])
     target = np.clip(np.arange(new, dtype=np.float64) - (new // 2), source[0], source[-1])

@@ -1,5 +1,6 @@
 """Defines mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -41,19 +42,11 @@ class Ways(nn.ModuleDict):
         return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
 
 
-class Expert(nn.Module):
-    """Two linear layers with an activation between, behind a norm of its own (released code) or none (paper)."""
-
-    def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, norm: bool = True) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()
-        self.inner = nn.Linear(dim, hidden)
-        self.activation = vl.activation(style.activation)
-        self.outer = nn.Linear(hidden, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.activation(self.inner(self.norm(x))))  # (..., D)
-        return out
+def expert(dim: int, hidden: int, style: vl.BlockStyle, norm: bool) -> nn.Module:
+    """Returns two linear layers with an activation between, behind a norm (released code) or none (paper)."""
+    modules: dict[str, nn.Module] = {"norm": nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()}
+    modules |= {"inner": nn.Linear(dim, hidden), "activation": vl.activation(style.activation)}
+    return nn.Sequential(OrderedDict(modules | {"outer": nn.Linear(hidden, dim)}))
 
 
 class Experts(nn.Module):
@@ -67,7 +60,7 @@ class Experts(nn.Module):
     def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
         super().__init__()
         self.only = names[0] if len(names) == 1 else None
-        self.experts = Ways(lambda: Expert(dim, hidden, style, not shared_norm), names)
+        self.experts = Ways(lambda: expert(dim, hidden, style, not shared_norm), names)
         self.norm = nn.LayerNorm(dim, eps=style.eps) if shared_norm else nn.Identity()
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
         self.path = vl.DropPath(style.drop_path)

@@ -201,25 +201,22 @@ class VLMo(vl.Model):
         return self.text.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden, layout = self.text(text)
-        return vl.EncoderOutput(hidden, layout)
+        return vl.EncoderOutput(*self.text(text))
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None, rows: Rows = "all") -> vl.EncoderOutput:
-        return self._alone(self.embed_text(text), 0, TEXT_EXPERT, record, rows)
+        return self._alone(self.embed_text(text), TEXT_EXPERT, record, rows)
 
     def encode_image(
         self, images: vl.Images, record: vl.Recorder | None = None, rows: Rows = "all"
     ) -> vl.EncoderOutput:
-        return self._alone(self.embed_image(images), 1, IMAGE_EXPERT, record, rows)
+        return self._alone(self.embed_image(images), IMAGE_EXPERT, record, rows)
 
-    def _alone(
-        self, states: vl.EncoderOutput, kind: int, expert: str, record: vl.Recorder | None, rows: Rows
-    ) -> vl.EncoderOutput:
+    def _alone(self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None, rows: Rows) -> vl.EncoderOutput:
         # ``extra["fused"]`` (N, D): the first token by the vision-language experts, for the second contrast.
-        x, layout, extra = states.hidden + self.types.weight[kind], states.layout, {}
+        x, layout, extra = states.hidden + self.types.weight[int(expert == IMAGE_EXPERT)], states.layout, {}
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
         keep = {*self.output_hidden_states, *([start] if self.second_path else [])}
         hidden, kept = self.stack(x, layout, parts, fused=False, rows=rows, keep=keep, record=record, name=expert)
@@ -227,7 +224,7 @@ class VLMo(vl.Model):
             again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
             extra["fused"] = again[:, 0]
         layers = {number: kept[number] for number in self.output_hidden_states}
-        return vl.EncoderOutput(hidden, _front(layout, hidden.shape[1]), hidden[:, 0], layers, extra)
+        return replace(_finished(hidden, layout, layers), pooled=hidden[:, 0], extra=extra)
 
     def fuse(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: Rows = "all"
@@ -236,9 +233,7 @@ class VLMo(vl.Model):
         parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, image.hidden.shape[1])]
         options = {"rows": rows, "keep": self.output_hidden_states, "record": record, "name": "fuse"}
         hidden, kept = self.stack(x, text.layout + image.layout, parts, fused=True, **options)
-        of_text = vl.EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
-        rest = hidden[:, words:]
-        of_image = vl.EncoderOutput(rest, _front(image.layout, rest.shape[1]))
+        of_text, of_image = _finished(hidden[:, :words], text.layout, kept), _finished(hidden[:, words:], image.layout)
         return vl.FusionOutput(of_text, of_image, hidden[:, 0] if self.pooler is None else self.pooler(hidden))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
@@ -251,5 +246,7 @@ class VLMo(vl.Model):
         return vl.layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
 
 
-def _front(layout: vl.Layout, count: int) -> vl.Layout:
-    return layout if count == layout.route.shape[1] else layout.cut(0, count)
+def _finished(hidden: Tensor, layout: vl.Layout, layers: dict[int, Tensor] | None = None) -> vl.EncoderOutput:
+    # The first tokens of a sequence, which are all that a pass has finished.
+    whole = hidden.shape[1] == layout.route.shape[1]
+    return vl.EncoderOutput(hidden, layout if whole else layout.cut(0, hidden.shape[1]), layers=layers or {})

@@ -32,11 +32,9 @@ _NAMES = {
     },
 }
 _LAYER = {
-    "self_attention.attention.dense.": "attention.output.dense.",
+    **vl.BERT_NAMES,
     "self_attention.attention.": "attention.attention.",
     "self_attention.norm.": "layernorm_before.",
-    "feed_forward.inner.": "intermediate.dense.",
-    "feed_forward.outer.": "output.dense.",
     "feed_forward.norm.": "layernorm_after.",
 }
 TABLE = "embeddings.position_embeddings"
@@ -145,8 +143,7 @@ class ViLT(vl.Model):
         return self.text.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden, layout = self.text(text)
-        return vl.EncoderOutput(hidden, layout)
+        return vl.EncoderOutput(*self.text(text))
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vilt", self.image_size)

@@ -1,13 +1,13 @@
 """Exports ViLT to transformers (``transformers-vilt``)."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vlcli import export
-from vlcli.nn import Images, Text
 from vlcli_vlmo.vilt import DECODER, ViLT, to_transformers
 
 CLASSES = {
@@ -85,16 +85,10 @@ def difference(model: ViLT, task: str, objective: Any, network: Any) -> float:
         pairs.append((scores[text.mask], network(**read, **seen).logits[:, :words][text.mask]))
     elif task:
         count = network.config.num_images if task == "classification" else 1
-        pooled = torch.cat([_pooled(model, text, pictures, number) for number in range(count)], 1)  # (P, count D)
+        embedded, image = model.embed_text(text), model.embed_image(pictures)
+        numbers = [torch.full((len(image.hidden),), number) for number in range(count)]
+        pooled: Any = [model.fuse(embedded, replace(image, number=number)).pooled for number in numbers]
         if task == "classification":
             seen = {name: torch.stack([value] * count, 1) for name, value in seen.items()}  # (P, count, ...)
-        pairs.append((objective.head(pooled), network(**read, **seen).logits))
+        pairs.append((objective.head(torch.cat(pooled, 1)), network(**read, **seen).logits))
     return export.largest_difference(*pairs)
-
-
-def _pooled(model: ViLT, text: Text, pictures: Images, number: int) -> Tensor:
-    image = model.embed_image(pictures)
-    image.number = torch.full((len(image.hidden),), number)
-    pooled = model.fuse(model.embed_text(text), image).pooled
-    assert pooled is not None
-    return pooled
