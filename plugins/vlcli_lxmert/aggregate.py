@@ -127,7 +127,6 @@ def aggregate(
         image_data: Visual Genome's ``image_data.json``; None: the usual places.
     """
     report, same, listed = progress or Silent(), Identity.under(root, image_data), minival(root, minival_file)[0]
-    named: dict[str, str] = {}  # key of an image: its name
     held: dict[str, str] = {}  # key of a COCO image: train, val, nominival or minival
     data: dict[str, Datum] = {}
     # COCO's own sets come first: theirs are the names of shared images.
@@ -135,10 +134,9 @@ def aggregate(
         for split, reader in source.parts.items():
             for example in reader.examples():
                 key = same.key(example.images[0])
-                name = named.setdefault(key, example.images[0])
                 if source.name in OF_COCO:
                     held[key] = split if held.get(key) in (None, "val") else held[key]
-                data.setdefault(key, Datum(name)).add(source.name, example)
+                data.setdefault(key, Datum(example.images[0])).add(source.name, example)
             report.info(f"{source.name} {split}: {len(reader.examples()):,} sentences")
             reader.forget()
     held |= dict.fromkeys(map(same.key, listed or ()), "minival")

@@ -65,7 +65,8 @@ def write_answers(
     """Builds the answer table of the question sets under ``root`` and writes it in the form of ``all_ans.json``.
 
     Returns:
-        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's
+        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's that
+        the table answers).
 
     Raises:
         DataError: no questions are there.

@@ -218,20 +218,18 @@ def _lists(by_set: dict[str, Any], kind: type, where: str) -> dict[str, list[Any
     return {str(name): rows for name, rows in by_set.items()}
 
 
-def write_data(file: Path, data: Iterable[Datum]) -> int:
-    """Writes images as LXMERT's files have them, row by row beside the file, then renames; returns how many.
+def write_data(file: Path, data: Iterable[Datum]) -> None:
+    """Writes images as LXMERT's files have them, row by row beside the file, then renames.
 
     Raises:
         VlcliError: it cannot be written.
     """
-    count = 0
     with writing(file), written(file) as beside, beside.open("w", encoding="utf-8") as out:
         out.write("[")
-        for count, datum in enumerate(data, 1):
+        for number, datum in enumerate(data):
             row = {"img_id": datum.image, "labelf": datum.answers, "sentf": datum.sentences}
-            out.write((",\n" if count > 1 else "\n") + json.dumps(row, ensure_ascii=False))
+            out.write((",\n" if number else "\n") + json.dumps(row, ensure_ascii=False))
         out.write("\n]\n")
-    return count
 
 
 @contextmanager
