@@ -3,14 +3,3 @@
 from vlcli_ace_rpe.alignment import AnchorAlignment
 from vlcli_ace_rpe.encoding import ACERPE, distance, grouped_cosine, log_distance
 from vlcli_ace_rpe.path import min_plus, shortest_paths, shortest_paths_between
-
-__all__ = [
-    "ACERPE",
-    "AnchorAlignment",
-    "distance",
-    "grouped_cosine",
-    "log_distance",
-    "min_plus",
-    "shortest_paths",
-    "shortest_paths_between",
-]

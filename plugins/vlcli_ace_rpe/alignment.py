@@ -80,15 +80,13 @@ class AnchorAlignment(MomentumContrast):
         back = texts @ torch.cat([all_images.T, self.image_queue.to(texts.dtype)], 1)
         apart = F.pad(~known.together, (0, self.text_queue.shape[1]), value=True)
         options = (self.scale, self.margin, self.normalised)
-        rows = torch.arange(len(texts), device=texts.device)
-        hinges = [hinge(scores[rows, known.own], scores, apart, *options) for scores in (forth, back)]
-        pairs = self._pairs(step)
-        loss = (hinges[0] + hinges[1] - pairs) / 2
-        count = len(known.texts)
+        rows, count = torch.arange(len(texts), device=texts.device), len(known.texts)
+        forth_hinge, back_hinge = (hinge(of[rows, known.own], of, apart, *options) for of in (forth, back))
+        hinges, pairs = forth_hinge + back_hinge, self._pairs(step)
         scores = known.outputs(forth[:, :count] / self.temperature, back[:, :count] / self.temperature)
         outputs = {**scores, "new_texts": far_texts, "new_images": far_images}
-        metrics = {"hinge": Mean.of((hinges[0] + hinges[1]).detach() / 2), "pair": Mean.of(pairs.detach())}
-        return ObjectiveOutput({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
+        metrics = {"hinge": Mean.of(hinges.detach() / 2), "pair": Mean.of(pairs.detach())}
+        return ObjectiveOutput({"anchor-alignment": Mean.of((hinges - pairs) / 2)}, outputs, metrics)
 
     def _pairs(self, step: ForwardPasses) -> Tensor:
         # (B,) soft maximum over each example's own patches and words

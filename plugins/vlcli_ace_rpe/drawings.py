@@ -112,7 +112,6 @@ def anchor_shares(states: list[Paths], words: int, tokens: int) -> NDArray[np.fl
 
 def by_clearness(shares: NDArray[np.float32], words: list[tuple[int, str]]) -> list[tuple[int, str, float]]:
     """Return row, spelling and clearness of words, the clearest first, equal ones in the sentence's order."""
-    best = max(1, round(shares.shape[1] / 10))
-    top = np.sort(shares, axis=1)[:, ::-1][:, :best].sum(1) / np.maximum(shares.sum(1), 1e-9)
-    clear = np.where(shares.sum(1) > 0, top, 0.0)
+    best, total = max(1, round(shares.shape[1] / 10)), shares.sum(1)
+    clear = np.sort(shares, axis=1)[:, ::-1][:, :best].sum(1) / np.maximum(total, 1e-9)  # 0 where there are none
     return sorted(((row, word, float(clear[row])) for row, word in words), key=lambda each: -each[2])

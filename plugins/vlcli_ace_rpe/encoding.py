@@ -60,9 +60,7 @@ def log_distance(similarity: Tensor, threshold: float, sharpness: float) -> Tens
     The soft shrinking itself, threshold * exp(sharpness (S - threshold)), leaves every floating-point range within a
     hundredth of the threshold; its logarithm is a straight line.
     """
-    inside = -similarity.clamp(min=threshold).log()
-    below = sharpness * (threshold - similarity).clamp(min=0)
-    return inside + below
+    return sharpness * (threshold - similarity).clamp(min=0) - similarity.clamp(min=threshold).log()
 
 
 def distance(similarity: Tensor, threshold: float, sharpness: float, farthest: float) -> Tensor:
@@ -83,8 +81,7 @@ Side = Literal["query", "key", "value"]
 class Paths:
     """Shortest paths that all layers of a stack share."""
 
-    paths: Tensor  # (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs
-    related: Tensor  # (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a position
+    paths: Tensor  # (B, Tq, Tk, G) lengths of the shortest ways; 0 at pairs without a position or beyond the cap
     asking: Tensor  # (B, Tq, G) mean length from each query to all tokens of the other modality that have a position
     asked: Tensor  # (B, Tk, G) the same from each key
     anchors: Tensor  # (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
@@ -158,9 +155,8 @@ class ACERPE(PairwisePosition):
             wrong = f"words {words}, side {side}"
         if wrong:
             expected = "groups that divide the one width, 0 < threshold < 1 < threshold * farthest, odd windows"
-            raise ComponentError(
-                "These options contradict each other.", where="position ace-rpe", got=wrong, expected=expected
-            )
+            what = "These options contradict each other."
+            raise ComponentError(what, where="position ace-rpe", got=wrong, expected=expected)
         self.encodes = between("word", "cell", "box")
         self.mode, self.groups = mode, groups
         self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()
@@ -169,13 +165,10 @@ class ACERPE(PairwisePosition):
         self.side, self.metric, self.patch_step = side, metric, patch_step
         self.plane, self.uniform, self.scaled, self.gradient = plane, uniform, scaled, gradient
         self.uses_weights, self.shared = "value" in self.sides, shared
-        layers = 1 if shared else shape.layers
         names = ("bias",) if mode == "bias" else ("all",) if shared else self.sides
         # keys are shifted before their projection; both modalities have one width
-        width = shape.heads if mode == "bias" else shape.dim
-        self.embeddings = nn.ParameterDict(
-            {name: nn.Parameter(torch.randn(layers, groups, width) * init_std) for name in names}
-        )
+        size = (1 if shared else shape.layers, groups, shape.heads if mode == "bias" else shape.dim)
+        self.embeddings = nn.ParameterDict({name: nn.Parameter(torch.randn(size) * init_std) for name in names})
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
         # all pairs of two sequences, or of the two modalities in one
@@ -184,19 +177,16 @@ class ACERPE(PairwisePosition):
         whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=kind)  # (B, Tq, Tk, G)
         anchors = torch.zeros(whole.shape, dtype=torch.bool, device=x.device)
         for texts, pictures, turned in ((keys, queries, False), (queries, keys, True)):
-            if not (texts.texts.numel() and pictures.pictures.numel()):
-                continue
-            lengths, alike = self._measure(pictures, texts)  # (B, G, M, N)
-            rows, columns = pictures.pictures[:, None], texts.texts[None]
-            if turned:
-                lengths, alike, rows, columns = lengths.transpose(2, 3), alike.transpose(2, 3), columns.T, rows.T
-            whole[:, rows, columns] = lengths.permute(0, 2, 3, 1)
-            anchors[:, rows, columns] = alike.permute(0, 2, 3, 1)
+            if texts.texts.numel() and pictures.pictures.numel():
+                rows, columns = pictures.pictures[:, None], texts.texts[None]
+                for table, measured in zip((whole, anchors), self._measure(pictures, texts), strict=True):
+                    filled = table.transpose(1, 2) if turned else table
+                    filled[:, rows, columns] = measured.permute(0, 2, 3, 1)  # of (B, G, M, N)
         # means are over the other modality's tokens that have a position, related or not
         placed = queries.placed[:, :, None] & keys.placed[:, None]
         cross = (queries.is_text[:, :, None] != keys.is_text[:, None]) & placed  # (B, Tq, Tk)
         forth, back = cross.sum(2)[..., None].clamp(min=1), cross.sum(1)[..., None].clamp(min=1)
-        return Paths(whole, whole > 0, whole.sum(2) / forth, whole.sum(1) / back, anchors)
+        return Paths(whole, whole.sum(2) / forth, whole.sum(1) / back, anchors)
 
     def _measure(self, pictures: _Tokens, texts: _Tokens) -> tuple[Tensor, Tensor]:
         # lengths (0 at masked pairs) and anchors (B, G, M, N)
@@ -224,35 +214,32 @@ class ACERPE(PairwisePosition):
         steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patch_step
         return shortest_paths_between(near, steps.expand(near.shape[0], -1, -1), **options)  # type: ignore[arg-type]
 
-    def _embedding(self, name: str, layer: int) -> Tensor:
-        table = self.embeddings["all" if self.shared and name != "bias" else name]
-        out: Tensor = table[0 if self.shared else layer]
-        return out
+    def _embedding(self, name: str, layer: int, dtype: torch.dtype) -> Tensor:
+        table: Tensor = self.embeddings["all" if self.shared and name != "bias" else name]
+        return table[0 if self.shared else layer].to(dtype)  # (G, D or H)
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         # Eq. 10: each token with the mean embedding of its paths to the other modality
         if "query" in self.sides:
-            q_in = q_in + (state.asking @ self._embedding("query", layer).to(state.asking.dtype)).to(q_in.dtype)
+            q_in = q_in + (state.asking @ self._embedding("query", layer, state.asking.dtype)).to(q_in.dtype)
         if "key" in self.sides:
-            k_in = k_in + (state.asked @ self._embedding("key", layer).to(state.asked.dtype)).to(k_in.dtype)
+            k_in = k_in + (state.asked @ self._embedding("key", layer, state.asked.dtype)).to(k_in.dtype)
         return q_in, k_in, v_in
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
         # Eq. 9: a number a pair and head
         if self.mode != "bias":
             return None
-        table = self._embedding("bias", layer)
-        added = (state.paths @ table.to(state.paths.dtype)).permute(0, 3, 1, 2)  # (B, H, Tq, Tk)
-        out: Tensor | None = (added * self.shape.head_dim**-0.5 if self.scaled else added).to(q.dtype)
-        return out
+        added: Tensor = (state.paths @ self._embedding("bias", layer, state.paths.dtype)).permute(0, 3, 1, 2)
+        return (added * self.shape.head_dim**-0.5 if self.scaled else added).to(q.dtype)  # (B, H, Tq, Tk)
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         # Eq. 12: the embeddings of the paths, weighted as the values are; summed by group first, embedded once
         if "value" not in self.sides:
             return None
         seen = torch.einsum("bhij,bijg->bhig", weights, state.paths.to(weights.dtype))
-        table = self._embedding("value", layer).unflatten(-1, (self.shape.heads, -1))  # (G, H, d)
-        return torch.einsum("bhig,ghd->bhid", seen, table.to(weights.dtype))
+        table = self._embedding("value", layer, weights.dtype).unflatten(-1, (self.shape.heads, -1))  # (G, H, d)
+        return torch.einsum("bhig,ghd->bhid", seen, table)
 
 
 class _Tokens:

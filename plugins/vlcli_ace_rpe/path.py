@@ -38,11 +38,8 @@ def shortest_paths(
     Returns:
         (B, G, M, N).
     """
-    rows, columns = grid
-    count = distances.shape[-1]
-    paths = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, count)])
-    paths = paths.unflatten(2, grid)  # (B, G, h, w, N)
-    down, across = _steps(side, rows), _steps(side, columns)
+    paths = _word_steps(distances, words, word_step).unflatten(2, grid)  # (B, G, h, w, N)
+    down, across = _steps(side, grid[0]), _steps(side, grid[1])
     if metric == "l1":
         paths = min_plus(paths, [((step, 0, 0), patch_step * abs(step)) for step in down])
         paths = min_plus(paths, [((step, 0), patch_step * abs(step)) for step in across])
@@ -65,11 +62,15 @@ def shortest_paths_between(
     Returns:
         (B, G, R, N).
     """
-    paths = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, distances.shape[-1])])
+    paths = _word_steps(distances, words, word_step)
     with torch.no_grad():  # the path is chosen here; the gradient goes to where it begins
         nearest = torch.stack([(paths + row[:, None, :, None]).argmin(2) for row in steps.unbind(1)], 2)  # (B, G, R, N)
     cost = steps[:, None].expand(-1, paths.shape[1], -1, -1).gather(3, nearest)
     return paths.gather(2, nearest) + cost
+
+
+def _word_steps(distances: Tensor, window: int | None, cost: float) -> Tensor:
+    return min_plus(distances, [((step,), cost * abs(step)) for step in _steps(window, distances.shape[-1])])
 
 
 def _steps(window: int | None, count: int) -> list[int]:

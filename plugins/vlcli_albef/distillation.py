@@ -7,15 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from vlcli.nn import DataSpec, ForwardPasses, Model
-from vlcli.objectives import MASKED_WORDS as MARK
 from vlcli.objectives import (
+    MASKED_WORDS,
     MaskedLanguageModelling,
     Mean,
     MomentumHeads,
     ObjectiveOutput,
     checked_share,
     momentum_copy,
-    ramped,
     softened,
 )
 from vlcli.registry import RoleSpec
@@ -65,21 +64,18 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         role_share: float = 1.0,
         phrase: bool = False,
     ) -> None:
-        shares: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
-        shares |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
-        shares |= {"roles": roles, "role_share": role_share, "phrase": phrase}
-        super().__init__(model, data_spec, on="fused", **shares)
-        self.distill = checked_share(distill, "distilled-mlm")
-        self.teacher_momentum, self.ramp = momentum, ramp
+        options: dict[str, Any] = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
+        options |= {"mask_end": mask_end, "whole_word": whole_word, "view": view, "head": head}
+        options |= {"roles": roles, "role_share": role_share, "phrase": phrase, "ramp": ramp, "momentum": momentum}
+        super().__init__(model, data_spec, on="fused", distill=checked_share(distill, "distilled-mlm"), **options)
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        view, share = step.view(self.view), ramped(self.distill, self.ramp, step.index)
-        if MARK not in view.mask_labels or view.text is None:
+        if MASKED_WORDS not in step.view(self.view).mask_labels:
             return ObjectiveOutput({})
         logits, truth = self.scores(step)
         loss = F.cross_entropy(logits, truth, reduction="none")
-        if share > 0:
+        if (share := self.share(step)) > 0:
             with torch.no_grad():
                 guess = self.scores(step.teacher, self.head_copy)[0].softmax(-1)
             loss = softened(loss, logits, guess, share)

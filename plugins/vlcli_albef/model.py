@@ -59,10 +59,25 @@ class WordDecoder(nn.Module):
         self.head = vl.TiedWordHead(shape.dim, data_spec.vocab_size)
         self.checkpointing = False
 
-    def forward(self, text: vl.Text, seen: vl.EncoderOutput, record: vl.Recorder | None = None) -> Tensor:
-        """Returns hidden states (N, T, D) of whole texts, row i of ``seen`` with row i of ``text``."""
-        tokens, layout = self.embed(text)
-        return self._run(tokens, layout, seen, vl.AttentionMask(layout.valid, causal=True), None, record)
+    def forward(
+        self,
+        text: vl.Text,
+        seen: vl.EncoderOutput,
+        record: vl.Recorder | None = None,
+        cache: vl.KeyValueCache | None = None,
+    ) -> Tensor:
+        """Returns hidden states (N, T, D) of whole texts, or of those behind the words in ``cache``, with ``seen``."""
+        x: Tensor
+        x, layout = self.embed(text)
+        mask = vl.AttentionMask(layout.valid if cache is None else None, causal=True)
+        other_mask = vl.AttentionMask(seen.layout.valid)
+        active = self.checkpointing and record is None and cache is None
+        for number, layer in enumerate(self.layers):
+            shared = vl.AttentionContext(x_layout=layout, layer=number, cache=cache, record=record)
+            itself = replace(shared, mask=mask, name=f"decoder.{number}.text")
+            other = replace(shared, mask=other_mask, y_layout=seen.layout, name=f"decoder.{number}.other")
+            x = vl.run_layer(layer, x, seen.hidden, itself, other, active=active)
+        return x
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Returns the scores (..., V) of the next word."""
@@ -75,28 +90,9 @@ class WordDecoder(nn.Module):
         first = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
         index = torch.arange(first, first + words.shape[1], device=ids.device).expand_as(words)
         real = torch.ones_like(words, dtype=torch.bool)
-        tokens, layout = self.embed(vl.Text(words, real, ~real, index, positions=index))
         cache = vl.KeyValueCache(dict(saying.cache.kept))
-        hidden = self._run(tokens, layout, saying.seen, vl.AttentionMask(causal=True), cache, None)
+        hidden = self(vl.Text(words, real, ~real, index, positions=index), saying.seen, cache=cache)
         return self.scores(hidden[:, -1]), Saying(saying.seen, cache)
-
-    def _run(
-        self,
-        x: Tensor,
-        layout: vl.Layout,
-        seen: vl.EncoderOutput,
-        mask: vl.AttentionMask,
-        cache: vl.KeyValueCache | None,
-        record: vl.Recorder | None,
-    ) -> Tensor:
-        active = self.checkpointing and record is None and cache is None
-        other_mask = vl.AttentionMask(seen.layout.valid)
-        for number, layer in enumerate(self.layers):
-            shared = vl.AttentionContext(x_layout=layout, layer=number, cache=cache, record=record)
-            itself = replace(shared, mask=mask, name=f"decoder.{number}.text")
-            other = replace(shared, mask=other_mask, y_layout=seen.layout, name=f"decoder.{number}.other")
-            x = vl.run_layer(layer, x, seen.hidden, itself, other, active=active)
-        return x
 
 
 vl.register_head(
@@ -204,25 +200,22 @@ class ALBEF(vl.Model):
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
-        self.init_std, self.output_hidden_states, self.image_source = vl.init_scale(init_std, hidden), (), image
+        self.init_std, self.image_source = vl.init_scale(init_std, hidden), image
         self.image_size, self.patch_size, self.images = image_size, patch, images
         self.grid = vl.image_grid(image, image_size, patch, grid, "albef")
         shape = vl.AttentionShape(hidden, heads)
         self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
-        of_image = vl.with_grid(image_position, self.grid)
-        slots = dict(self.slots)
+        slots, deep = dict(self.slots), replace(shape, layers=image_layers)
         if not bidirectional:
             shut = "patches do not look at one another here: set bidirectional: true"
             slots["joint_image_position"] = slots["joint_image_position"].without("pairs", shut)
-        self.positions, pairs = vl.build_positions(
-            of_image, replace(shape, layers=image_layers), slots["image_position"]
-        )
+        of_image = vl.with_grid(image_position, self.grid)
+        self.positions, pairs = vl.build_positions(of_image, deep, slots["image_position"])
         of_vit = replace(vl.VIT_STYLE, drop_path=drop_path)
         self.image = vl.Stack.of(image_layers, shape, None, of_vit, attention, pairs)
         of_bert, bert = replace(shape, dropout=dropout), replace(vl.BERT_STYLE, dropout=dropout)
-        learned = {"name": "learned", "length": length}
-        of_text = [learned, *vl.chosen(text_position)]
+        of_text = [{"name": "learned", "length": length}, *vl.chosen(text_position)]
         words, pairs = vl.build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
         self.embed = vl.TextEmbeddings(data_spec, hidden, words, dropout=dropout)
         self.text = vl.Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
@@ -278,9 +271,8 @@ class ALBEF(vl.Model):
             pictures = [vl.EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
-        return vl.FusionOutput(
-            vl.EncoderOutput(seen, text.layout), vl.EncoderOutput(patches, pictures[0].layout), seen[:, 0]
-        )
+        of_image = vl.EncoderOutput(patches, pictures[0].layout)
+        return vl.FusionOutput(vl.EncoderOutput(seen, text.layout), of_image, seen[:, 0])
 
     @staticmethod
     def _placed(states: vl.EncoderOutput, positions: nn.ModuleList) -> vl.EncoderOutput:

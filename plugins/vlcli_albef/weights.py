@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import vlcli.nn as vl
 
+VISUAL, TEXTUAL, SAID = "visual_encoder.", "text_encoder.bert.", "text_decoder."
 _TEXT = {
     "embed.words.": "embeddings.word_embeddings.",
     "embed.positions.0.table.": "embeddings.position_embeddings.",
@@ -27,12 +28,6 @@ _WORDS = {
     "transform.norm.": "cls.predictions.transform.LayerNorm.",
     "bias": "cls.predictions.bias",
 }
-_IMAGE = {
-    "cls_token": "cls_token",
-    "positions.0.table.weight": "pos_embed",
-    "patch.": "patch_embed.proj.",
-    "image.norm.": "norm.",
-}
 HEADS = {
     **{f"objectives.distilled-mlm.head.{ours}": f"text_encoder.{theirs}" for ours, theirs in _WORDS.items()},
     "objectives.momentum-contrast.image.": "vision_proj.",
@@ -46,7 +41,18 @@ HEADS = {
     "objectives.text-assignment.head.": "ta_head.",
 }
 """Heads by the names of ALBEF's pre-training and fine-tuning."""
-VISUAL, TEXTUAL, SAID = "visual_encoder.", "text_encoder.bert.", "text_decoder."
+_OUTSIDE_LAYERS = {
+    **{ours: f"{TEXTUAL}{theirs}" for ours, theirs in _TEXT.items()},
+    "cls_token": f"{VISUAL}cls_token",
+    "positions.0.table.weight": f"{VISUAL}pos_embed",
+    "patch.": f"{VISUAL}patch_embed.proj.",
+    "image.norm.": f"{VISUAL}norm.",
+    **HEADS,
+    **{f"decoder.{ours}": f"{SAID}bert.{theirs}" for ours, theirs in _TEXT.items()},
+    **{f"decoder.head.{ours}": f"{SAID}{theirs}" for ours, theirs in _WORDS.items()},
+}
+_LAYER = re.compile(r"(text|cross\.text|image|decoder)\.(?:layers\.)?(\d+)\.(.+)")
+_PROJECTION = re.compile(rf"self_attention\.attention\.({'|'.join(vl.PROJECTIONS)})\.(weight|bias)")
 _COPIES = re.compile(r"^(visual_encoder|text_encoder|text_decoder|vision_proj|text_proj|cls_head)_m\.")
 _TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
 _NEEDLESS = re.compile(
@@ -66,38 +72,28 @@ _PLAIN_NAMES = (
 """Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training."""
 
 
-def albef_name(name: str, text_layers: int) -> str | None:
-    """Returns ALBEF's name of a parameter; None where there is none, or where several of ours make one."""
-    layer = re.match(r"(text|cross\.text|image|decoder)\.(?:layers\.)?(\d+)\.(.+)", name)
+def albef_name(name: str, text_layers: int) -> tuple[str, int | None]:
+    """Returns ALBEF's name of a parameter, empty where there is none, and its third of a joint projection."""
+    layer = _LAYER.match(name)
     if layer is None:
-        tables = [(_TEXT, "", TEXTUAL), (_IMAGE, "", VISUAL), (HEADS, "", "")]
-        tables += [(_TEXT, "decoder.", f"{SAID}bert."), (_WORDS, "decoder.head.", SAID)]
-        for table, ours, theirs in tables:
-            inner = vl.translate(name.removeprefix(ours), table) if name.startswith(ours) else None
-            if inner is not None:
-                return theirs + inner
-        return None
+        return vl.translate(name, _OUTSIDE_LAYERS) or "", None
     stack, number, rest = layer[1], int(layer[2]), layer[3]
+    if stack == "image" and (projection := _PROJECTION.fullmatch(rest)):
+        return f"{VISUAL}blocks.{number}.attn.qkv.{projection[2]}", vl.PROJECTIONS.index(projection[1])
     inner = vl.translate(rest, vl.TIMM_NAMES if stack == "image" else _BLOCK)
-    if inner is None:
-        return None
-    if stack == "image":
-        return f"{VISUAL}blocks.{number}.{inner}"
+    block = f"{SAID}bert.encoder.layer." if stack == "decoder" else f"{TEXTUAL}encoder.layer."
+    block = f"{VISUAL}blocks." if stack == "image" else block
     number += text_layers if stack == "cross.text" else 0
-    return f"{SAID + 'bert.' if stack == 'decoder' else TEXTUAL}encoder.layer.{number}.{inner}"
+    return f"{block}{number}.{inner}" if inner else "", None
 
 
 def to_albef(state: Mapping[str, Tensor], text_layers: int) -> vl.State:
     """Returns our weights, of a model or of a training module, by ALBEF's names; those without one are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
-    renamed: vl.State = {}
-    for name, value in plain.items():
-        if (theirs := albef_name(name, text_layers)) is not None:
-            renamed[theirs] = value[None] if theirs.endswith("pos_embed") else value
-        if query := re.fullmatch(r"image\.layers\.(\d+)\.self_attention\.attention\.query\.(weight|bias)", name):
-            parts = [plain[name.replace("query", part)] for part in vl.PROJECTIONS]
-            renamed[f"{VISUAL}blocks.{query[1]}.attn.qkv.{query[2]}"] = torch.cat(parts)
-    return renamed
+    renamed = vl.to_public(plain, partial(albef_name, text_layers=text_layers))
+    renamed.pop("", None)
+    table = f"{VISUAL}pos_embed"
+    return renamed | ({table: renamed[table][None]} if table in renamed else {})  # (1, T, D) there
 
 
 def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> vl.State:
@@ -148,30 +144,21 @@ def _fitted(model: Any, state: vl.State, report: list[str]) -> vl.State:
 def _renamed(model: Any, state: vl.State, report: list[str]) -> vl.State:
     depth, heads = len(model.text.layers), {theirs: ours for ours, theirs in HEADS.items()}
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    known = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
-    renamed: vl.State = {}
-    count, dropped, needless = 0, 0, 0
-    for key, value in state.items():
-        if joint := re.fullmatch(rf"{re.escape(VISUAL)}blocks\.(\d+)\.attn\.qkv\.(weight|bias)", key):
-            stem = f"image.layers.{joint[1]}.self_attention.attention."
-            parts = zip(vl.PROJECTIONS, value.chunk(3), strict=True)
-            renamed |= {f"{stem}{part}.{joint[2]}": rows for part, rows in parts}
-            count += 1
-        elif key.endswith(_TIED):
-            dropped += 1  # numbered or tied here
-        elif _NEEDLESS.match(key) and key not in names and not key.startswith("objectives."):
-            needless += 1
-        else:
-            name = known.get(key) or vl.translate(key, heads)
-            upper = re.match(rf"({re.escape(TEXTUAL)}encoder\.layer\.)(\d+)(\..+)", key)
-            if name is None and upper and (first := known.get(f"{upper[1]}{depth}{upper[3]}")):
-                # A cross layer above those the model has, which may be used for several pictures.
-                name = first.replace("cross.text.0.", f"cross.text.{int(upper[2]) - depth}.")
-            count += (name or key) != key
-            renamed[name or key] = value
+    tied = {name for name in state if name.endswith(_TIED)}  # numbered or tied here
+    foreign = {name for name in state if name not in names and not name.startswith("objectives.")}
+    needless = {name for name in foreign - tied if _NEEDLESS.match(name)}
+    read = {vl.translate(name, heads) or name: state[name] for name in state if name not in tied | needless}
+    renamed = vl.from_public(read, names, partial(albef_name, text_layers=depth))
+    of_first = {albef_name(name, depth)[0]: name for name in names if name.startswith("cross.text.0.")}
+    for name in [name for name in renamed if name.startswith(f"{TEXTUAL}encoder.layer.")]:
+        # A cross layer above those the model has, which may be used for several pictures.
+        number, rest = name.removeprefix(f"{TEXTUAL}encoder.layer.").split(".", 1)
+        if first := of_first.get(f"{TEXTUAL}encoder.layer.{depth}.{rest}"):
+            renamed[first.replace("cross.text.0.", f"cross.text.{int(number) - depth}.")] = renamed.pop(name)
+    count = sum(name not in renamed for name in state) - len(tied | needless)
     report += [f"{count} weights had ALBEF's names"] if count else []
-    report += [f"{dropped} weights are computed or tied here, not read"] if dropped else []
-    report += [f"{needless} weights of poolers and classifiers are not needed"] if needless else []
+    report += [f"{len(tied)} weights are computed or tied here, not read"] if tied else []
+    report += [f"{len(needless)} weights of poolers and classifiers are not needed"] if needless else []
     return renamed
 
 
@@ -182,25 +169,19 @@ def _doubled(model: Any, state: vl.State, report: list[str]) -> vl.State:
     if model.images == 1 or not stored or stored * model.images != len(model.cross.text):
         return state
     report.append(f"{stored} cross layers, each used for {model.images} pictures")
-    doubled = {name: value for name, value in state.items() if name not in layers}
-    for name, layer in layers.items():
-        for picture in range(model.images):
-            doubled[f"cross.text.{int(layer[1]) * model.images + picture}.{layer[2]}"] = state[name]
-    return doubled
+    return {name: value for name, value in state.items() if name not in layers} | {
+        f"cross.text.{int(layer[1]) * model.images + picture}.{layer[2]}": state[name]
+        for name, layer in layers.items()
+        for picture in range(model.images)
+    }
 
 
 def _with_decoder(model: Any, state: vl.State, report: list[str]) -> vl.State:
     # A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA).
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
         return state
-    started: vl.State = {}
-    for name, value in state.items():
-        layer = re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name)
-        if layer and int(layer[1]) < len(model.decoder.layers):
-            started[f"decoder.layers.{layer[1]}.{layer[2]}"] = value
-        elif name.startswith("embed."):
-            started[f"decoder.{name}"] = value
-        elif name.startswith(WORD_HEAD):
-            started[f"decoder.head.{name.removeprefix(WORD_HEAD)}"] = value
+    sources = {f"cross.text.{number}.": f"decoder.layers.{number}." for number in range(len(model.decoder.layers))}
+    sources |= {"embed.": "decoder.embed.", WORD_HEAD: "decoder.head."}
+    started = {start: value for name, value in state.items() if (start := vl.translate(name, sources))}
     report += [f"decoder: {len(started)} weights start as the cross encoder's and the words'"] if started else []
     return {**state, **started}

@@ -7,34 +7,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vlcli_lxmert.butd import BUTD as BUTD
-    from vlcli_lxmert.exporter import TransformersBUTD as TransformersBUTD
-    from vlcli_lxmert.exporter import TransformersLXMERT as TransformersLXMERT
-    from vlcli_lxmert.masked_object import MaskedObject as MaskedObject
-    from vlcli_lxmert.model import LXMERT as LXMERT
-    from vlcli_lxmert.names import from_public as from_public
-    from vlcli_lxmert.names import to_airsplay as to_airsplay
-    from vlcli_lxmert.names import to_transformers as to_transformers
-    from vlcli_lxmert.pooled import Pooled as Pooled
-    from vlcli_lxmert.readers import LxmertPretrain as LxmertPretrain
-    from vlcli_lxmert.readers import LxmertSources as LxmertSources
+    from vlcli_lxmert.butd import BUTD
+    from vlcli_lxmert.exporter import TransformersBUTD, TransformersLXMERT
+    from vlcli_lxmert.masked_object import MaskedObject
+    from vlcli_lxmert.model import LXMERT
+    from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
+    from vlcli_lxmert.pooled import Pooled
+    from vlcli_lxmert.readers import LxmertPretrain, LxmertSources
 
-_MODULES = {
-    "BUTD": "butd",
-    "Pooled": "pooled",
-    "LXMERT": "model",
-    "LxmertPretrain": "readers",
-    "LxmertSources": "readers",
-    "MaskedObject": "masked_object",
-    "TransformersBUTD": "exporter",
-    "TransformersLXMERT": "exporter",
-    "from_public": "names",
-    "to_airsplay": "names",
-    "to_transformers": "names",
+_NAMES = {
+    "butd": ("BUTD",),
+    "exporter": ("TransformersBUTD", "TransformersLXMERT"),
+    "masked_object": ("MaskedObject",),
+    "model": ("LXMERT",),
+    "names": ("from_public", "to_airsplay", "to_transformers"),
+    "pooled": ("Pooled",),
+    "readers": ("LxmertPretrain", "LxmertSources"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

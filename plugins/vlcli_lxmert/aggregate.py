@@ -90,11 +90,8 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | Non
         fixed = any("{split}" not in str(change.get(key, "{split}")) for key in ("file", "questions"))
         splits = change.get("split", usual[:1] if fixed else usual)  # a file without {split} is of one split
         splits = [splits] if isinstance(splits, str) else list(splits)
-        parts = {}
-        for split in splits:
-            reader: Reader = registry.of(Reader).build({**spec, **change, "split": split}, root)
-            if all(file.is_file() for file in reader.files()):
-                parts[split] = reader
+        readers = {split: registry.of(Reader).build({**spec, **change, "split": split}, root) for split in splits}
+        parts = {split: reader for split, reader in readers.items() if all(map(Path.is_file, reader.files()))}
         if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):
             return CorpusSource(name, parts)
     if change:
@@ -107,12 +104,9 @@ def refuse_tests(sources: Iterable[CorpusSource]) -> None:
     for source in sources:
         for split, reader in source.parts.items():
             if split in reader.held_out_splits and split != "minival":
-                raise DataError(
-                    "Pre-training data are made of a test split.",
-                    where=", ".join(map(str, reader.files())),
-                    got=f"{source.name}.split={split}",
-                    expected="splits for training and validation",
-                )
+                where, got = ", ".join(map(str, reader.files())), f"{source.name}.split={split}"
+                what, expected = "Pre-training data are made of a test split.", "splits for training and validation"
+                raise DataError(what, where=where, got=got, expected=expected)
 
 
 def aggregate(
@@ -132,9 +126,7 @@ def aggregate(
         minival_file: lists the images of minival; None: the usual places.
         image_data: Visual Genome's ``image_data.json``; None: the usual places.
     """
-    report = progress or Silent()
-    same, known = Identity.under(root, image_data), minival(root, minival_file)[0]
-    named: dict[str, str] = {}  # key of an image: its name
+    report, same, listed = progress or Silent(), Identity.under(root, image_data), minival(root, minival_file)[0]
     held: dict[str, str] = {}  # key of a COCO image: train, val, nominival or minival
     data: dict[str, Datum] = {}
     # COCO's own sets come first: theirs are the names of shared images.
@@ -142,19 +134,17 @@ def aggregate(
         for split, reader in source.parts.items():
             for example in reader.examples():
                 key = same.key(example.images[0])
-                name = named.setdefault(key, example.images[0])
                 if source.name in OF_COCO:
                     held[key] = split if held.get(key) in (None, "val") else held[key]
-                data.setdefault(key, Datum(name)).add(source.name, example)
+                data.setdefault(key, Datum(example.images[0])).add(source.name, example)
             report.info(f"{source.name} {split}: {len(reader.examples()):,} sentences")
             reader.forget()
-    listed = None if known is None else {same.key(name) for name in known}
+    held |= dict.fromkeys(map(same.key, listed or ()), "minival")
     by_split: dict[str, dict[str, Datum]] = {split: {} for split in SPLITS}
     files = {None: "vgnococo", "val": "mscoco_minival" if listed is None else "mscoco_nominival"}
     files |= {"minival": "mscoco_minival", "nominival": "mscoco_nominival"}
     for key, datum in data.items():
-        file = "mscoco_minival" if listed is not None and key in listed else files.get(held.get(key), "mscoco_train")
-        by_split[file][datum.image] = datum
+        by_split[files.get(held.get(key), "mscoco_train")][datum.image] = datum
     return by_split
 
 

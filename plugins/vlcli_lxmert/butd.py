@@ -29,6 +29,14 @@ class GatedTanh(nn.Module):
 vl.register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim, dim), nn.Linear(dim, outputs)))
 
 
+def weighted_regions(scores: Tensor, image: vl.EncoderOutput, record: vl.Recorder | None) -> Tensor:
+    """Returns the regions' mean (P, F) by the softmax of ``scores`` (P, R), which is recorded as ``top_down``."""
+    weights = scores.masked_fill(~image.layout.valid, float("-inf")).softmax(-1)
+    if record is not None:
+        record.keep("top_down", weights[:, None, None])
+    return (weights[..., None] * image.hidden).sum(1)
+
+
 class RecurrentEncoder(nn.Module):
     """A GRU or LSTM over words; its last state is the question."""
 
@@ -37,13 +45,12 @@ class RecurrentEncoder(nn.Module):
         self.words = nn.Embedding(data_spec.vocab_size, words, padding_idx=data_spec.pad_id)
         self.drop = nn.Dropout(dropout)
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
-        self.dim = hidden
 
-    def forward(self, text: vl.Text, record: vl.Recorder | None) -> vl.EncoderOutput:
+    def forward(self, text: vl.Text) -> vl.EncoderOutput:
         """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
-        words = self.drop(self.words(text.ids))
-        hidden = vl.recurrent_states(self.cell, words)  # padding comes last: no state before it sees it
-        last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
+        # Padding comes last: no state before it sees it.
+        hidden = vl.recurrent_states(self.cell, self.drop(self.words(text.ids)))
+        last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, hidden.shape[-1])
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
 
@@ -88,8 +95,8 @@ class BUTD(vl.Model):
         self.recurrent = None if encoder == "bert" else RecurrentEncoder(data_spec, words, hidden, encoder, dropout)
         if encoder == "bert":  # under the names of LXMERT's language encoder, so that its checkpoints fill it
             shape = vl.AttentionShape(text_hidden, text_heads, dropout=dropout)
-            words_positions = vl.build_positions("learned", shape, vl.WORDS)[0]
-            self.text = vl.TextEmbeddings(data_spec, text_hidden, words_positions, dropout=dropout)
+            learned = vl.build_positions("learned", shape, vl.WORDS)[0]
+            self.text = vl.TextEmbeddings(data_spec, text_hidden, learned, dropout=dropout)
             self.language = vl.Stack.of(text_layers, shape, None, vl.BlockStyle(dropout=dropout))
             self.language.packed = True
             self.pooler = vl.Pooler(text_hidden)
@@ -116,7 +123,7 @@ class BUTD(vl.Model):
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         if self.recurrent is not None:
-            question: vl.EncoderOutput = self.recurrent(text, record)
+            question: vl.EncoderOutput = self.recurrent(text)
             return question
         tokens, layout = self.text(text)
         hidden, _ = self.language(tokens, layout, vl.AttentionMask(layout.valid), record=record, name="language")
@@ -135,10 +142,7 @@ class BUTD(vl.Model):
         assert question is not None
         beside = question[:, None].expand(-1, regions.shape[1], -1)
         scores = self.score(self.attend(torch.cat([regions, beside], -1)))[..., 0]  # (P, R)
-        weights = scores.masked_fill(~image.layout.valid, float("-inf")).softmax(-1)
-        if record is not None:
-            record.keep("top_down", weights[:, None, None])
-        seen = (weights[..., None] * regions).sum(1)  # (P, F)
+        seen = weighted_regions(scores, image, record)  # (P, F)
         return vl.FusionOutput(text, image, self.of_question(question) * self.of_regions(seen))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:

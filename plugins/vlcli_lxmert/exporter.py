@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vlcli import export
 from vlcli.errors import ComponentError
-from vlcli.nn import BoxPosition, ForwardPasses, LearnedPosition, fake_batch
+from vlcli.nn import BoxPosition, ForwardPasses, fake_batch
 from vlcli_lxmert.butd import BUTD
 from vlcli_lxmert.model import LXMERT
 from vlcli_lxmert.names import to_transformers
@@ -71,9 +71,8 @@ class TransformersBUTD(export.TransformersExporter):
     def convert(self, trained: export.Trained) -> list[export.Converted]:
         model = export.of_kind(trained.model, BUTD, "BERT")
         if model.recurrent is not None:
-            raise export.refused(
-                "BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert"
-            )
+            got = f"a recurrent encoder ({type(model.recurrent.cell).__name__})"
+            raise export.refused("BERT", got, "encoder: bert")
         network = export.bert(model.text, model.language, model.pooler)
         note = "transformers has no class for BUTD: only the encoder of the question is written"
         return [export.Converted(network, partial(export.text_difference, model), "text", text=True, notes=[note])]
@@ -90,9 +89,8 @@ def checked(trained: Any) -> LXMERT:
         export.check_plain(part, "LXMERT", f"{option}_position")
     if any(layer.back is not None for layer in model.cross.layers):
         raise export.refused("LXMERT", "a cross-attention for each direction", "shared_crossing: true")
-    words, boxes = list(model.text.positions), list(model.image.positions)
-    if len(words) != 1 or not isinstance(words[0], LearnedPosition):
-        raise export.refused("LXMERT", "other positions of words", "text_position: learned")
+    export.learned(model.text.positions, "LXMERT", "words")
+    boxes = list(model.image.positions)
     box: Any = boxes[0] if len(boxes) == 1 and isinstance(boxes[0], BoxPosition) else None
     if box is None or (box.numbers, box.combine) != (4, "mean") or not isinstance(box.norm, nn.LayerNorm):
         raise export.refused("LXMERT", "other positions of objects", "image_position: box")
@@ -103,18 +101,15 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
     """Returns the ``LxmertConfig`` of a model and its heads."""
     from transformers import LxmertConfig
 
-    layer: Any = model.language.layers[0] if len(model.language.layers) else model.cross.layers[0]
-    feed = getattr(layer, "feed_forward", None) or layer.language_feed
+    facts = export.layer_facts(model)
     answerer = next((objectives[n] for n in ("answering", "image-qa") if n in objectives), None)
     targets = getattr(objectives.get("masked-object"), "targets", ())
-    places: Any = model.text.positions[0]
-    attention: Any = next(m.attention for m in model.modules() if hasattr(m, "attention"))
     return LxmertConfig(
         vocab_size=model.text.words.num_embeddings,
         hidden_size=model.dim,
-        num_attention_heads=attention.heads,
-        intermediate_size=feed.inner.out_features,
-        max_position_embeddings=len(places.table.weight),
+        num_attention_heads=facts["num_attention_heads"],
+        intermediate_size=facts["intermediate_size"],
+        max_position_embeddings=len(export.learned(model.text.positions, "LXMERT", "words")),
         l_layers=len(model.language.layers),
         r_layers=len(model.objects.layers),
         x_layers=len(model.cross.layers),
@@ -139,13 +134,11 @@ def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict
 
     network = getattr(transformers, CLASSES[kind])(configuration(model, objectives)).eval()
     named = to_transformers({name: value for name, value in state.items() if not name.startswith("teacher.")})
-    prefix = "lxmert." if kind == "model" else ""
-    named = {name.removeprefix(prefix): value for name, value in named.items()}
+    named = {name.removeprefix("lxmert." if kind == "model" else ""): value for name, value in named.items()}
     shapes = {name: value.shape for name, value in network.state_dict().items()}
     fitting = {name: value for name, value in named.items() if value.shape == shapes.get(name)}
-    missing = network.load_state_dict(fitting, strict=False).missing_keys
-    missing = [name for name in missing if not name.startswith("cls.predictions.decoder")]  # that is the word table
-    if missing:
+    absent = network.load_state_dict(fitting, strict=False).missing_keys
+    if missing := [name for name in absent if not name.startswith("cls.predictions.decoder")]:  # that is the word table
         expected = "a model pre-trained with mlm and matching" if kind == "pretraining" else "a model trained on a task"
         raise ComponentError(
             f"{type(network).__name__} has weights that this model lacks.",

@@ -33,10 +33,9 @@ class MaskRegions(Corruption):
         self.probability, self.zero, self.swap = probability, zero, swap
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        if not sample.images or sample.images[0].features is None:
+        image = sample.images[0] if sample.images else None
+        if image is None or image.features is None:
             return
-        image = sample.images[0]
-        assert image.features is not None
         count = len(image.features)
         draws = rng.random(2 * count).tolist()  # lists: of a few numbers they are faster than arrays
         hidden = [draw < self.probability for draw in draws[:count]]
@@ -45,8 +44,7 @@ class MaskRegions(Corruption):
             for row, how in enumerate(draws[count:]):
                 if hidden[row] and how < self.zero:
                     features[row] = 0
-            for row, how in enumerate(draws[count:]):
-                if hidden[row] and self.zero <= how < self.zero + self.swap:
+                elif hidden[row] and how < self.zero + self.swap:
                     others = donor().images
                     other = others[0].features if others else None
                     if other is not None and len(other):
@@ -92,20 +90,15 @@ class MaskedObject(Objective):
         super().__init__(model, data_spec)
         self.released, self.view = mode == "as_released", view
         self.probability, self.factor = probability, factor
-        sizes = {
-            "label": data_spec.region_classes,
-            "attribute": data_spec.region_attributes,
-            "feature": data_spec.region_dim,
-        }
+        numbers = (data_spec.region_classes, data_spec.region_attributes, data_spec.region_dim)
+        sizes: dict[str, int] = dict(zip(TARGETS, numbers, strict=True))
         self.targets = tuple(name for name in TARGETS if sizes[name] > 0) if targets is None else targets
         empty = [name for name in self.targets if sizes[name] < 1]
         if empty or not self.targets:
-            raise ComponentError(
-                "The feature store has nothing to predict for a target of masked-object.",
-                where="masked-object.targets",
-                got=", ".join(empty) or "no target",
-                hint="name only targets that the store holds, e.g. targets: [feature]",
-            )
+            what = "The feature store has nothing to predict for a target of masked-object."
+            hint = "name only targets that the store holds, e.g. targets: [feature]"
+            where, got = "masked-object.targets", ", ".join(empty) or "no target"
+            raise ComponentError(what, where=where, got=got, hint=hint)
         self.transform = HeadTransform(self.dim)
         self.decoders = nn.ModuleDict({name: nn.Linear(self.dim, sizes[name]) for name in self.targets})
         self.apply(partial(initialise, std=model.init_std))
@@ -137,9 +130,10 @@ class MaskedObject(Objective):
             logits = full_precision(self.decoders[name](states))  # (K, classes)
             known = truth >= 0
             loss = F.cross_entropy(logits, truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
-            losses[name] = Mean(loss.sum(), known.sum().to(loss.dtype))
             if self.released:
                 losses[name] = Mean((loss * score.to(states.dtype)).sum() * self.factor, count)
+            else:
+                losses[name] = Mean(loss.sum(), known.sum().to(loss.dtype))
             metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), known)
         if "feature" in self.targets:
             chosen = masked.flatten()[asked].nonzero()[:, 0]
@@ -147,10 +141,9 @@ class MaskedObject(Objective):
             flat = clean_rows[spots // width] * width + spots % width  # of M * R
             guess = full_precision(self.decoders["feature"](states.index_select(0, chosen)))  # (hidden, F)
             truth = regions.features.flatten(0, 1).index_select(0, flat).to(guess.dtype)
-            losses["feature"] = Mean((guess - truth).square().mean(-1).sum(), count)
-            if self.released:
-                error = F.smooth_l1_loss(guess, truth, reduction="none").mean(-1).sum()
-                losses["feature"] = Mean(error * self.factor, count)
+            measure = F.smooth_l1_loss if self.released else F.mse_loss
+            error = measure(guess, truth, reduction="none").mean(-1).sum()
+            losses["feature"] = Mean(error * self.factor if self.released else error, count)
         return ObjectiveOutput(losses, metrics=metrics)
 
     def _truth(self, name: str, regions: Regions, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,10 +151,7 @@ class MaskedObject(Objective):
         if name == "attribute":
             truth, score = regions.attributes, regions.attribute_scores
         if truth is None:
-            raise DataError(
-                f"The feature store holds no {name} of its regions.",
-                where="masked-object.targets",
-                hint="leave it out: targets: [feature]",
-            )
+            what, hint = f"The feature store holds no {name} of its regions.", "leave it out: targets: [feature]"
+            raise DataError(what, where="masked-object.targets", hint=hint)
         truth = truth.index_select(0, rows)  # (B, R)
         return truth, torch.ones_like(truth, dtype=torch.float) if score is None else score.index_select(0, rows)

@@ -63,22 +63,18 @@ class CrossEncoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.position = position
-        self.checkpointing = False
-        self.packed = False
+        self.checkpointing = self.packed = False
 
     def forward(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None
     ) -> tuple[Tensor, Tensor]:
         """Returns words (P, T, D) and objects (P, R, D) that have seen each other."""
         words, objects, layouts = text.hidden, image.hidden, [text.layout, image.layout]
-        masks = [vl.AttentionMask(layout.valid) for layout in layouts]
+        masks, position = [vl.AttentionMask(layout.valid) for layout in layouts], self.position
         states: list[Any] = [None, None]
         packings: list[vl.Packing | None] = [None, None]
-        if self.position is not None:
-            states = [
-                self.position.prepare(words, objects, *layouts),
-                self.position.prepare(objects, words, *layouts[::-1]),
-            ]
+        if position is not None:
+            states = [position.prepare(words, objects, *layouts), position.prepare(objects, words, *layouts[::-1])]
         elif self.packed:
             packings = [vl.Packing.of(layout.valid) for layout in layouts]
         if packings[0] is not None:
@@ -86,8 +82,8 @@ class CrossEncoder(nn.Module):
         if packings[1] is not None:
             objects, layouts[1] = packings[1].pack(objects), packings[1].pack_layout(layouts[1])
         of_words, of_objects = layouts
-        forth = vl.AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
-        back = vl.AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
+        forth = vl.AttentionContext(masks[1], of_words, of_objects, position, states[0], record=record)
+        back = vl.AttentionContext(masks[0], of_objects, of_words, position, states[1], record=record)
         forth = replace(forth, packing=(packings[0], packings[1]))
         back = replace(back, packing=(packings[1], packings[0]))
         for number, layer in enumerate(self.layers):
@@ -174,18 +170,13 @@ class LXMERT(vl.Model):
         of_words, pairs_of_words = vl.build_positions(text_position, words_shape, slots["text_position"])
         of_objects, pairs_of_objects = vl.build_positions(image_position, objects_shape, slots["image_position"])
         across = vl.build_positions(cross_position, cross_shape, slots["cross_position"])[1]
-        self.text = vl.TextEmbeddings(
-            data_spec, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
-        )
-        self.image = vl.FeatureEmbeddings(data_spec.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
+        self.text = vl.TextEmbeddings(data_spec, hidden, of_words, dropout=dropout, frozen_padding=frozen_padding)
+        self.image = vl.FeatureEmbeddings(data_spec.region_dim, hidden, of_objects, dropout=dropout)
         self.language = vl.Stack.of(text_layers, shape, intermediate, style, attention, pairs_of_words)
         self.objects = vl.Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)
-        crossing = cross_attention or attention
-        layers = [
-            CrossLayer(deep, intermediate, style, attention, crossing, shared_crossing) for _ in range(cross_layers)
-        ]
-        self.cross = CrossEncoder(layers, across)
+        blocks = (deep, intermediate, style, attention, cross_attention or attention, shared_crossing)
+        self.cross = CrossEncoder([CrossLayer(*blocks) for _ in range(cross_layers)], across)
         self.pooler = vl.Pooler(hidden)
         self.language.packed = self.objects.packed = self.cross.packed = packed
         vl.initialise_model(self, self.init_std)
@@ -221,9 +212,8 @@ class LXMERT(vl.Model):
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
     ) -> vl.FusionOutput:
         words, objects = self.cross(text, image, record)
-        return vl.FusionOutput(
-            vl.EncoderOutput(words, text.layout), vl.EncoderOutput(objects, image.layout), self.pooler(words)
-        )
+        of_image = vl.EncoderOutput(objects, image.layout)
+        return vl.FusionOutput(vl.EncoderOutput(words, text.layout), of_image, self.pooler(words))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         state = last_layers(state, len(self.language.layers), report) if self.bert_layers == "last" else state

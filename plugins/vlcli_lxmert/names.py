@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
-from vlcli.nn import PROJECTIONS, State, modern_norms, translate
+from vlcli.nn import PROJECTIONS, State, modern_norms, substitute, translate
 
 _STACKS = {"language": "layer", "objects": "r_layers", "cross": "x_layers"}
 _LAYER: dict[str, str] = {}
@@ -54,17 +54,23 @@ _ANSWERERS = ("answering", "image-qa", "classification")
 for _objective in _ANSWERERS:
     for _ours, _row in (("inner", 0), ("norm", 2), ("outer", 3)):
         _FIXED[f"objectives.{_objective}.head.{_ours}."] = f"answer_head.logit_fc.{_row}."
+_PREFIXES = (
+    (r"^(?:module\.|lxrt_encoder\.model\.|model\.)+", ""),
+    (r"^lxmert\.", "bert."),
+    (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),  # a bare LxmertModel
+    (r"^logit_fc\.", "answer_head.logit_fc."),
+)
+"""Prefixes of public names, and those of the release."""
 _TIED = "cls.predictions.decoder.weight"
 _BERT_LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
 
 
 def airsplay_name(name: str) -> str | None:
     """Returns the authors' name of a parameter; None where they have no such thing."""
-    layer = re.match(r"(language|objects|cross)\.layers\.(\d+)\.(.+)", name)
-    if layer is None:
-        return translate(name, _FIXED)
-    inner = translate(layer[3], _LAYER)
-    return None if inner is None else f"bert.encoder.{_STACKS[layer[1]]}.{layer[2]}.{inner}"
+    if layer := re.match(r"(language|objects|cross)\.layers\.(\d+)\.(.+)", name):
+        inner = translate(layer[3], _LAYER)
+        return inner and f"bert.encoder.{_STACKS[layer[1]]}.{layer[2]}.{inner}"
+    return translate(name, _FIXED)
 
 
 def from_public(state: Mapping[str, Tensor], names: Iterable[str], report: list[str]) -> State:
@@ -77,7 +83,7 @@ def from_public(state: Mapping[str, Tensor], names: Iterable[str], report: list[
         Backbone weights by our names, heads as ``objectives.NAME...``, anything unknown as it came (our own names pass
         through, so the function may be applied to them too).
     """
-    plain = {key: _plain(key) for key in state}
+    plain = {key: modern_norms(substitute(key, _PREFIXES)) for key in state}
     shapes = {plain[key]: value.shape for key, value in state.items()}
     wide, pooler = (shapes.get(name) for name in ("answer_head.logit_fc.0.weight", "bert.pooler.dense.weight"))
     pairs = wide is not None and pooler is not None and wide[-1] == 2 * pooler[-1]  # NLVR2's head reads two vectors
@@ -116,11 +122,3 @@ def to_airsplay(state: Mapping[str, Tensor]) -> State:
 def to_transformers(state: Mapping[str, Tensor]) -> State:
     """Returns the same by the names of transformers."""
     return {re.sub(r"^bert\.", "lxmert.", key): value for key, value in to_airsplay(state).items()}
-
-
-def _plain(key: str) -> str:
-    # A public key without wrappers, with the release's prefix and today's norm names.
-    key = modern_norms(re.sub(r"^(?:module\.|lxrt_encoder\.model\.|model\.)+", "", key))
-    key = re.sub(r"^lxmert\.", "bert.", key)
-    key = re.sub(r"^(embeddings|encoder|pooler)\.", r"bert.\1.", key)  # a bare LxmertModel
-    return re.sub(r"^logit_fc\.", "answer_head.logit_fc.", key)

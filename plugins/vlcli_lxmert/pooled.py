@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vlcli.nn as vl
+from vlcli_lxmert.butd import weighted_regions
 
 vl.register_head(
     "pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs))
@@ -115,10 +116,8 @@ class Pooled(vl.Model):
         assert words is not None
         assert pooled is not None
         if self.score is not None:
-            weights = self.score(self.whitening(image.hidden), text.extra["bag"], image.layout.valid)  # (P, R)
-            pooled = self._project((weights[..., None] * image.hidden).sum(1))
-            if record is not None:
-                record.keep("top_down", weights[:, None, None])
+            scores = self.score(self.whitening(image.hidden), text.extra["bag"])  # (P, R)
+            pooled = self._project(weighted_regions(scores, image, record))
         scaled = self.scale * pooled
         return vl.FusionOutput(text, image, words + (words * scaled if self.combine == "multiply" else scaled))
 
@@ -131,8 +130,7 @@ class AdditiveAttention(nn.Module):
         self.of_regions, self.of_words = nn.Linear(features, hidden), nn.Linear(words, hidden)
         self.weight = nn.Linear(hidden, 1)
 
-    def forward(self, regions: Tensor, bag: Tensor, valid: Tensor) -> Tensor:
-        """Returns weights (P, R) of regions (P, R, K) for bags (P, V)."""
-        together = torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None])  # (P, R, hidden)
-        scores: Tensor = self.weight(together)[..., 0]  # (P, R)
-        return scores.masked_fill(~valid, float("-inf")).softmax(-1)
+    def forward(self, regions: Tensor, bag: Tensor) -> Tensor:
+        """Returns scores (P, R) of regions (P, R, K) for bags (P, V)."""
+        scores: Tensor = self.weight(torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None]))[..., 0]
+        return scores

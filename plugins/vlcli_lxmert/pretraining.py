@@ -5,22 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlcli.data import (
-    ANSWER_TABLE_SIZE,
-    Identity,
-    answer_rows,
-    best_answer,
-    build_answer_table,
-    held_out,
-    minival,
-    refuse_held_out,
-)
+from vlcli.data import ANSWER_TABLE_SIZE, answer_rows, best_answer, build_answer_table, minival
 from vlcli.errors import DataError
 from vlcli.files import write_json, write_text
 from vlcli.metrics import table_form
 from vlcli.progress import Progress
-from vlcli_lxmert.aggregate import SPLITS, CorpusSource, Datum, aggregate, composition, find_sources, refuse_tests
-from vlcli_lxmert.readers import HELD, read_data, write_data, writing
+from vlcli_lxmert.aggregate import SPLITS, CorpusSource, aggregate, composition, find_sources, refuse_tests
+from vlcli_lxmert.readers import HELD, read_data, refuse_leaks, write_data, writing
 
 Changes = Mapping[str, Mapping[str, Any] | None]
 """By data set, what differs from its usual reader; None leaves it out."""
@@ -42,24 +33,16 @@ def write_pretraining(
     if minival(root, minival_file)[0] is None:
         progress.warn("there is no list of minival: all of COCO's validation images are held out")
     data = aggregate(sources, root, minival_file=minival_file, progress=progress)
-    trained = [name for split, images in data.items() if split not in HELD for name in images]
-    names = [name for split in HELD for name in data[split]]
-    held = held_out(root) | {name: Path(split) for split in HELD for name in data[split]}
-    refuse_held_out(trained, [file for source in sources for file in source.files], held, Identity.under(root))
-    files = []
-    for split, images in data.items():
-        if images:
-            files.append(out / f"{split}.json")
-            write_data(files[-1], images.values())
-    if names:
+    by_split = {split: list(images.values()) for split, images in data.items() if images}
+    refuse_leaks(by_split, [file for source in sources for file in source.files], root)
+    files = [out / f"{split}.json" for split in by_split]
+    for file, images in zip(files, by_split.values(), strict=True):
+        write_data(file, images)
+    if names := [datum.image for split in HELD for datum in by_split.get(split, ())]:
         files.append(out / "minival.txt")
         with writing(files[-1]):
             write_text(files[-1], "".join(f"{name}\n" for name in names))
-    return {"files": [str(file) for file in files], "composition": _composed(data)}
-
-
-def _composed(data: Mapping[str, Mapping[str, Datum]]) -> list[dict[str, Any]]:
-    return composition({split: images.values() for split, images in data.items() if images})
+    return {"files": [str(file) for file in files], "composition": composition(by_split)}
 
 
 def table_one(root: Path, progress: Progress, changes: Changes | None = None) -> list[dict[str, Any]]:
@@ -72,7 +55,8 @@ def table_one(root: Path, progress: Progress, changes: Changes | None = None) ->
     if files and not changes:
         progress.info(f"counted in {', '.join(map(str, files.values()))}")
         return composition({split: read_data(file) for split, file in files.items()})
-    return _composed(aggregate(find_sources(root, changes), root, progress=progress))
+    data = aggregate(find_sources(root, changes), root, progress=progress)
+    return composition({split: images.values() for split, images in data.items()})
 
 
 def write_answers(
@@ -81,7 +65,8 @@ def write_answers(
     """Builds the answer table of the question sets under ``root`` and writes it in the form of ``all_ans.json``.
 
     Returns:
-        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's
+        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's that
+        the table answers).
 
     Raises:
         DataError: no questions are there.
@@ -106,7 +91,7 @@ def write_answers(
 def _best(source: CorpusSource, progress: Progress) -> Counter[str]:
     counts: Counter[str] = Counter()
     for split, reader in source.parts.items():
-        best = [best_answer(example.targets) for example in reader.examples()]
+        best = (best_answer(example.targets) for example in reader.examples())
         if asked := [answer for answer in best if answer is not None]:
             progress.info(f"{source.name} {split}: {len(asked):,} questions")
         # VQA's table is made of answers that its own rule has normalised first.

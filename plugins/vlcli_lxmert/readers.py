@@ -1,7 +1,7 @@
 """Reads LXMERT's pre-training data: the authors' files, or the official files of the five data sets."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,11 +14,11 @@ from vlcli.data import (
     Reader,
     held_out,
     inside,
+    json_value,
     read_answers,
     read_json,
     refuse_held_out,
 )
-from vlcli.data import json_value as value
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import written
 from vlcli_lxmert.aggregate import SPLITS, Datum, aggregate, composition, find_sources, refuse_tests
@@ -75,10 +75,7 @@ class Grouped(Reader):
     def read(self) -> list[Example]:
         data = self.data()
         table = None if self.known is None else read_answers(inside(self.root, self.known))
-        if trained := [datum.image for split, images in data.items() if split not in HELD for datum in images]:
-            held = held_out(self.root, self.held)
-            held |= {datum.image: Path(split) for split in HELD for datum in data.get(split, ())}
-            refuse_held_out(trained, self.files(), held, Identity.under(self.root, self.image_data))
+        refuse_leaks(data, self.files(), self.root, self.held, self.image_data)
         return [example for images in data.values() for datum in images for example in self._of_image(datum, table)]
 
     def _of_image(self, datum: Datum, table: AnswerList | None) -> Iterator[Example]:
@@ -106,6 +103,24 @@ def _known(label: Mapping[str, float], table: AnswerList) -> dict[str, float]:
     return known
 
 
+def refuse_leaks(
+    data: Mapping[str, Iterable[Datum]],
+    files: Sequence[Path],
+    root: Path,
+    lists: list[str] | None = None,
+    image_data: str | None = None,
+) -> None:
+    """Refuses to train on an image of minival or of a test split. Raises DataError: it names the images and ``files``.
+
+    Args:
+        data: the images of each split.
+        lists: files under the root that list held-out images; None: the usual ones.
+    """
+    if trained := [datum.image for split, images in data.items() if split not in HELD for datum in images]:
+        held = held_out(root, lists) | {datum.image: Path(split) for split in HELD for datum in data.get(split, ())}
+        refuse_held_out(trained, files, held, Identity.under(root, image_data))
+
+
 class LxmertPretrain(Grouped):
     """LXMERT's aggregated pre-training data as its authors publish them, one example a sentence.
 
@@ -125,20 +140,16 @@ class LxmertPretrain(Grouped):
         return [*dict.fromkeys(self.first_file(self.file, ())), *tables]
 
     def write_miniature(self, miniature: Miniature) -> None:
-        parts = {
-            "mscoco_train": "train2014",
-            "mscoco_nominival": "val2014nominival",
-            "mscoco_minival": "val2014minival",
-        }
-        forms = {"vgnococo": "{}", "mscoco_train": "COCO_train2014_{:012d}"}
+        kinds = {"vgnococo": ("vg", "{}"), "mscoco_train": ("train2014", "COCO_train2014_{:012d}")}
         for split, file in zip(self.split_names, self.first_file(self.file, ()), strict=True):
             sets = ("vg", "gqa", "visual7w") if split == "vgnococo" else ("mscoco", "vqa")
+            of_val = (f"val2014{split.removeprefix('mscoco_')}", "COCO_val2014_{:012d}")
+            part, form = kinds.get(split, of_val)
             data = []
-            for n in miniature.numbers(parts.get(split, "vg")):
-                image = forms.get(split, "COCO_val2014_{:012d}").format(n)
+            for n in miniature.numbers(part):
                 asked = {name: [miniature.question(n, i) for i in range(2)] for name in sets[1:]}
                 answers = {name: [{miniature.answer(n + i): 1.0} for i in range(2)] for name in sets[1:]}
-                data.append(Datum(image, {sets[0]: [miniature.sentence(n)], **asked}, answers))
+                data.append(Datum(form.format(n), {sets[0]: [miniature.sentence(n)], **asked}, answers))
             miniature.ready(file)
             write_data(file, data)
 
@@ -191,13 +202,13 @@ def read_data(file: Path) -> Iterator[Datum]:
     """Reads the images of one of LXMERT's files. Raises DataError: it is of another form."""
     for number, row in enumerate(read_json(file, list)):
         where = f"{file}[{number}]"
-        sentences = _lists(value(row, "sentf", dict, where), str, f"{where}.sentf")
+        sentences = _lists(json_value(row, "sentf", dict, where), str, f"{where}.sentf")
         answers = _lists(row.get("labelf") or {}, dict, f"{where}.labelf")
         for name, labels in answers.items():
             if len(labels) != len(sentences.get(name, ())):
                 got = f"{len(labels)} labels for {len(sentences.get(name, ()))} sentences"
                 raise DataError("Labels and sentences differ in number.", where=f"{where}.labelf.{name}", got=got)
-        yield Datum(str(value(row, "img_id", (str, int), where)), sentences, answers)
+        yield Datum(str(json_value(row, "img_id", (str, int), where)), sentences, answers)
 
 
 def _lists(by_set: dict[str, Any], kind: type, where: str) -> dict[str, list[Any]]:
@@ -207,20 +218,18 @@ def _lists(by_set: dict[str, Any], kind: type, where: str) -> dict[str, list[Any
     return {str(name): rows for name, rows in by_set.items()}
 
 
-def write_data(file: Path, data: Iterable[Datum]) -> int:
-    """Writes images as LXMERT's files have them, row by row beside the file, then renames; returns how many.
+def write_data(file: Path, data: Iterable[Datum]) -> None:
+    """Writes images as LXMERT's files have them, row by row beside the file, then renames.
 
     Raises:
         VlcliError: it cannot be written.
     """
-    count = 0
     with writing(file), written(file) as beside, beside.open("w", encoding="utf-8") as out:
         out.write("[")
-        for count, datum in enumerate(data, 1):
+        for number, datum in enumerate(data):
             row = {"img_id": datum.image, "labelf": datum.answers, "sentf": datum.sentences}
-            out.write((",\n" if count > 1 else "\n") + json.dumps(row, ensure_ascii=False))
+            out.write((",\n" if number else "\n") + json.dumps(row, ensure_ascii=False))
         out.write("\n]\n")
-    return count
 
 
 @contextmanager

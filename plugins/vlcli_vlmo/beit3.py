@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.errors import ComponentError
 from vlcli.registry import PositionSpec
-from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
+from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT
 from vlcli_vlmo.multiway import MultiwayStack, adapt
 
 SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
@@ -197,21 +197,19 @@ class BEiT3(vl.Model):
         return self._alone(self.embed_image(images), IMAGE_EXPERT, record)
 
     def _alone(self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None) -> vl.EncoderOutput:
-        parts: Parts = [(expert, states.hidden.shape[1])]
+        x, layout = states.hidden, states.layout
         options = {"keep": self.output_hidden_states, "record": record, "name": expert}
-        mask = vl.AttentionMask(states.layout.valid)
-        hidden, kept = self.stack(states.hidden, states.layout, parts, mask, **options)
-        return vl.EncoderOutput(hidden, states.layout, hidden[:, 0], kept)
+        hidden, kept = self.stack(x, layout, [(expert, x.shape[1])], vl.AttentionMask(layout.valid), **options)
+        return vl.EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
     def fuse(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
     ) -> vl.FusionOutput:
-        patches, words = image.hidden.shape[1], text.hidden.shape[1]
-        x, layout = torch.cat([image.hidden, text.hidden], 1), image.layout + text.layout
-        parts: Parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, words)]
+        patches, layout = image.hidden.shape[1], image.layout + text.layout
+        x = torch.cat([image.hidden, text.hidden], 1)
+        parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, text.hidden.shape[1])]
         mask = vl.AttentionMask.sequence_to_sequence(layout.valid, patches, text.extra.get("causal"))
-        options = {"keep": self.output_hidden_states, "record": record, "name": "fuse"}
-        hidden, kept = self.stack(x, layout, parts, mask, **options)
+        hidden, kept = self.stack(x, layout, parts, mask, keep=self.output_hidden_states, record=record, name="fuse")
         layers = {number: states[:, patches:] for number, states in kept.items()}
         of_text = vl.EncoderOutput(hidden[:, patches:], text.layout, layers=layers)
         both = torch.cat([hidden[:, 0], hidden[:, patches]], 1) if self.pooler is None else self.pooler(hidden)

@@ -25,47 +25,22 @@ def resample(table: Tensor, size: tuple[int, int]) -> Tensor:
 
 def _axis(old: int, new: int) -> Array:
     # (new, old): the share of each old position in each new one.
+    from scipy.interpolate import CubicSpline
+
     if old == new:
         return np.eye(old)
     low, high = 1.01, 1.5
     while high - low > 1e-6:  # so that 0, +-1, +-(1 + q), +-(1 + q + q^2) ... span the new grid
         ratio = (low + high) / 2
-        if sum(ratio**power for power in range(old // 2)) > new // 2:
-            high = ratio
-        else:
-            low = ratio
+        beyond = sum(ratio**power for power in range(old // 2)) > new // 2
+        low, high = (low, ratio) if beyond else (ratio, high)
     steps = np.cumsum([ratio**power for power in range(old // 2)])
     source = np.concatenate([-steps[::-1], [0.0], steps])
     target = np.clip(np.arange(new, dtype=np.float64) - (new // 2), source[0], source[-1])
     if old < 4:  # straight lines
         return np.stack([np.interp(target, source, unit) for unit in np.eye(old)], 1)
-    return _spline(source, target)
-
-
-def _spline(source: Array, target: Array) -> Array:
-    # (len(target), len(source)): the linear map of interpolation at ``target``.
-    curvature = _curvature(source)
-    cell = np.clip(np.searchsorted(source, target, side="right") - 1, 0, len(source) - 2)
-    step = np.diff(source)[cell]
-    right = (target - source[cell]) / step
-    left = 1 - right
-    unit = np.eye(len(source))
-    straight = left[:, None] * unit[cell] + right[:, None] * unit[cell + 1]
-    bent = (left**3 - left)[:, None] * curvature[cell] + (right**3 - right)[:, None] * curvature[cell + 1]
-    return straight + (step**2 / 6)[:, None] * bent
-
-
-def _curvature(source: Array) -> Array:
-    # (n, n): second derivatives from the values, third derivatives continuous near the ends.
-    count, steps = len(source), np.diff(source)
-    system, values = np.zeros((count, count)), np.zeros((count, count))
-    for i in range(1, count - 1):
-        before, after = steps[i - 1], steps[i]
-        system[i, i - 1 : i + 2] = before / 6, (before + after) / 3, after / 6
-        values[i, i - 1 : i + 2] = 1 / before, -1 / before - 1 / after, 1 / after
-    system[0, :3] = steps[1], -(steps[0] + steps[1]), steps[0]
-    system[-1, -3:] = steps[-1], -(steps[-2] + steps[-1]), steps[-2]
-    return np.linalg.solve(system, values).astype(np.float64, copy=False)
+    weights: Array = CubicSpline(source, np.eye(old))(target)
+    return weights
 
 
 SPECIAL = 3
@@ -93,8 +68,7 @@ class VLMoBias(PairwisePosition):
     def __init__(self, shape: AttentionShape, *, grid: int | tuple[int, int] = 14, length: int = 196) -> None:
         super().__init__(shape)
         self.grid = (grid, grid) if isinstance(grid, int) else (int(grid[0]), int(grid[1]))
-        self.length = length
-        self.encodes = within("word", "cell")
+        self.length, self.encodes = length, within("word", "cell")
         if length < 2:
             raise ComponentError("The table is for at least two words.", where="vlmo-bias.length", got=str(length))
         self.image_rows = (2 * self.grid[0] - 1) * (2 * self.grid[1] - 1) + SPECIAL
@@ -104,8 +78,7 @@ class VLMoBias(PairwisePosition):
         return self.rows(_alike(x_layout), _alike(y_layout))
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
-        heads = self.shape.heads
-        columns = self.table[:, layer * heads : (layer + 1) * heads].t()  # (H, R)
+        columns = self.table.split(self.shape.heads, 1)[layer].t()  # (H, R)
         picked = columns.index_select(1, state.flatten())  # (H, Tq * Tk)
         scores: Tensor = picked.unflatten(1, state.shape).transpose(0, 1)  # (1 or B, H, Tq, Tk)
         return scores
@@ -113,14 +86,13 @@ class VLMoBias(PairwisePosition):
     def rows(self, asking: Layout, asked: Layout) -> Tensor:
         """Returns the table's row of each query and key: (B, Tq, Tk)."""
         q, k = _Kinds(asking, 2), _Kinds(asked, 1)
-        top, text = self.image_rows, self.image_rows + 2
-        end = len(self.table)
+        top, end = self.image_rows, len(self.table)
         height, width = self.grid
         dy = (q.centre[..., 0] - k.centre[..., 0]).clamp(1 - height, height - 1)
         dx = (q.centre[..., 1] - k.centre[..., 1]).clamp(1 - width, width - 1)
         patches = (dy + height - 1) * (2 * width - 1) + dx + width - 1  # (B, Tq, Tk)
         images = torch.where(q.first, torch.where(k.first, top - 1, top - 3), torch.where(k.first, top - 2, patches))
-        apart = (k.index - q.index).clamp(2 - self.length, self.length - 2) + self.length - 2 + text
+        apart = (k.index - q.index).clamp(2 - self.length, self.length - 2) + self.length + top
         words = torch.where(q.first, torch.where(k.first, end - 1, end - 3), torch.where(k.first, end - 2, apart))
         same = torch.where(q.text, words, images)
         return torch.where(q.text == k.text, same, torch.where(q.text, top, top + 1))
@@ -128,7 +100,7 @@ class VLMoBias(PairwisePosition):
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         table = state["table"]
         rows = (2 * old[0] - 1) * (2 * old[1] - 1)
-        offsets = table[:rows].unflatten(0, (2 * old[0] - 1, 2 * old[1] - 1))
+        offsets = table[:rows].unflatten(0, (-1, 2 * old[1] - 1))
         resized = resample(offsets, (2 * new[0] - 1, 2 * new[1] - 1)).flatten(0, 1)
         return {**state, "table": torch.cat([resized, table[rows:]])}
 

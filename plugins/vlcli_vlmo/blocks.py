@@ -1,6 +1,7 @@
 """Defines mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
 
-from collections.abc import Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,19 +19,34 @@ Parts = list[tuple[str, int]]
 TEXT_EXPERT, IMAGE_EXPERT, FUSED_EXPERT = "text", "image", "fused"
 
 
-class Expert(nn.Module):
-    """Two linear layers with an activation between, behind a norm of its own (released code) or none (paper)."""
+def add_types(types: nn.Embedding, text: vl.EncoderOutput, image: vl.EncoderOutput) -> tuple[Tensor, Tensor]:
+    """Returns words (P, T, D) and patches (P, R, D) with their row of the table of types: 0, and 1 + the picture's."""
+    kind = types.weight[1]
+    if image.number is not None:  # more pictures than rows share the last
+        kind = types((image.number + 1).clamp(max=types.num_embeddings - 1))[:, None]  # (P, 1, D)
+    return text.hidden + types.weight[0], image.hidden + kind
 
-    def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, norm: bool = True) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()
-        self.inner = nn.Linear(dim, hidden)
-        self.activation = vl.activation(style.activation)
-        self.outer = nn.Linear(hidden, dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.activation(self.inner(self.norm(x))))  # (..., D)
-        return out
+class Ways(nn.ModuleDict):
+    """One module that ``make`` returns for each of ``names`` (``MultiwayNetwork`` of BEiT-3's released code)."""
+
+    def __init__(self, make: Callable[[], nn.Module], names: Sequence[str] = (TEXT_EXPERT, IMAGE_EXPERT)) -> None:
+        super().__init__({name: make() for name in names})
+
+    def forward(self, x: Tensor, parts: Parts) -> Tensor:
+        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
+        if len(parts) == 1:
+            alone: Tensor = self[parts[0][0]](x)
+            return alone
+        runs = x.split([count for _, count in parts], 1)
+        return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
+
+
+def expert(dim: int, hidden: int, style: vl.BlockStyle, norm: bool) -> nn.Module:
+    """Returns two linear layers with an activation between, behind a norm (released code) or none (paper)."""
+    modules: dict[str, nn.Module] = {"norm": nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()}
+    modules |= {"inner": nn.Linear(dim, hidden), "activation": vl.activation(style.activation)}
+    return nn.Sequential(OrderedDict(modules | {"outer": nn.Linear(hidden, dim)}))
 
 
 class Experts(nn.Module):
@@ -44,19 +60,14 @@ class Experts(nn.Module):
     def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
         super().__init__()
         self.only = names[0] if len(names) == 1 else None
-        self.experts = nn.ModuleDict({name: Expert(dim, hidden, style, not shared_norm) for name in names})
+        self.experts = Ways(lambda: expert(dim, hidden, style, not shared_norm), names)
         self.norm = nn.LayerNorm(dim, eps=style.eps) if shared_norm else nn.Identity()
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
         self.path = vl.DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
         """Passes each run of tokens of ``x`` (B, T, D) through its expert."""
-        entered = self.norm(x)
-        if self.only is not None or len(parts) == 1:
-            out = self.experts[self.only or parts[0][0]](entered)
-        else:
-            runs = entered.split([count for _, count in parts], 1)
-            out = torch.cat([self.experts[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
+        out = self.experts(self.norm(x), parts if self.only is None else [(self.only, x.shape[1])])
         summed: Tensor = x + self.path(out if self.scale is None else out * self.scale)
         return summed
 
@@ -64,18 +75,9 @@ class Experts(nn.Module):
 class MoMELayer(nn.Module):
     """Shared self-attention, then the experts (VLMo, section 3.1)."""
 
-    def __init__(
-        self,
-        shape: vl.AttentionShape,
-        hidden: int,
-        style: vl.BlockStyle,
-        attention: Spec | str,
-        experts: Sequence[str],
-        shared_norm: bool,
-    ) -> None:
+    def __init__(self, attention: vl.AttentionBlock, feed: Experts) -> None:
         super().__init__()
-        self.attention = vl.AttentionBlock(shape, style, attention)
-        self.feed = Experts(shape.dim, hidden, style, experts, shared_norm)
+        self.attention, self.feed = attention, feed
 
     def forward(self, x: Tensor, parts: Parts, context: vl.AttentionContext, rows: slice | None = None) -> Tensor:
         """Runs one layer.
@@ -89,12 +91,13 @@ class MoMELayer(nn.Module):
             (B, T, D), or (B, T', D) with ``rows``.
         """
         if rows is None:
-            out: Tensor = self.feed(self.attention(x, None, context), parts)
-            return out
-        entered = self.attention.norm(x)
-        seen = self.attention.attention(entered[:, rows], entered, context)
-        stream: Tensor = self.feed(self.attention.leave(x[:, rows], seen), parts)
-        return stream
+            attended = self.attention(x, None, context)
+        else:
+            entered = self.attention.norm(x)
+            seen = self.attention.attention(entered[:, rows], entered, context)
+            attended = self.attention.leave(x[:, rows], seen)
+        out: Tensor = self.feed(attended, parts)
+        return out
 
 
 class MoMEStack(nn.Module):
@@ -120,13 +123,13 @@ class MoMEStack(nn.Module):
         fused_position: vl.PairwisePosition | None = None,
     ) -> None:
         super().__init__()
-        layers = []
-        for number, attention in enumerate(attentions):
+        self.layers = nn.ModuleList()
+        for number, spec in enumerate(attentions):
             of_layer = replace(style, drop_path=style.drop_path * number / max(shape.layers - 1, 1))
             names = [TEXT_EXPERT, IMAGE_EXPERT] if mixture else [IMAGE_EXPERT]
             names += [FUSED_EXPERT] if number >= fused_from else []
-            layers.append(MoMELayer(shape, hidden, of_layer, attention, names, shared_norm))
-        self.layers = nn.ModuleList(layers)
+            attention = vl.AttentionBlock(shape, of_layer, spec)
+            self.layers.append(MoMELayer(attention, Experts(shape.dim, hidden, of_layer, names, shared_norm)))
         self.position, self.fused_from, self.fused_position = position, fused_from, fused_position
         self.norm = nn.LayerNorm(shape.dim, eps=style.eps)
         self.checkpointing = self.packed = False
@@ -156,14 +159,14 @@ class MoMEStack(nn.Module):
         Returns:
             (B, T, D) after the final norm (fewer tokens with ``rows``), and the hidden states asked for, without it.
         """
-        run = _Run(self, x, layout, parts, fused, record, name)
+        run = _Run(self, x, layout, parts, fused, record)
         kept = {first: x} if first in keep else {}
         x = x if run.packing is None else run.packing.pack(x)
         whole = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
         count = {"all": whole, "text": parts[0][1], "pooled": 1}[rows]
         cut = None if count == whole or record is not None or run.measures else slice(0, count)
         for number in range(first, len(self.layers)):
-            x = run.layer(number, x, cut if number == len(self.layers) - 1 else None)
+            x = run.layer(number, f"{name}.{number}", x, cut if number == len(self.layers) - 1 else None)
             if number + 1 in keep:
                 kept[number + 1] = run.rows_of(x)
         return run.rows_of(self.norm(x)), kept
@@ -200,84 +203,60 @@ class Later(vl.PairwisePosition):
 
 
 class _Run:
+    # One pass of tokens through a stack: what its layers share, and how the tokens are packed at the moment.
     def __init__(
-        self,
-        stack: MoMEStack,
-        x: Tensor,
-        layout: vl.Layout,
-        parts: Parts,
-        fused: bool,
-        record: vl.Recorder | None,
-        name: str,
+        self, stack: MoMEStack, x: Tensor, layout: vl.Layout, parts: Parts, fused: bool, record: vl.Recorder | None
     ) -> None:
-        self.stack, self.layout, self.parts, self.fused = stack, layout, parts, fused
-        self.record, self.name = record, name
-        self.mask = vl.AttentionMask(layout.valid)
-        self.position = stack.position
-        self.state = None if self.position is None else self.position.prepare(x, x, layout, layout)
+        self.stack, self.layout, self.parts, self.packed_parts, self.fused = stack, layout, parts, parts, fused
+        state = None if stack.position is None else stack.position.prepare(x, x, layout, layout)
+        mask = vl.AttentionMask(layout.valid)
+        self.context = vl.AttentionContext(mask, layout, None, stack.position, state, record=record)
         self.measures = fused and len(parts) > 1 and stack.fused_position is not None
-        self.packing = self._pack(x.shape[0])
-        self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
+        self.packing: vl.Packing | None = None
+        if stack.packed and vl.packable(stack.position) and not vl.drops_paths(stack):
+            self._pack(layout.expand(x.shape[0]))
 
-    def _pack(self, rows: int) -> vl.Packing | None:
-        stack = self.stack
-        if not stack.packed or not vl.packable(stack.position) or vl.drops_paths(stack):
-            return None
-        valid = self.layout.expand(rows).valid
-        packing = vl.Packing.of(valid)
-        if packing is None or len(self.parts) == 1:
-            return packing
-        ends = torch.tensor([count for _, count in self.parts], device=valid.device).cumsum(0)
-        part = torch.bucketize(packing.places % packing.length, ends, right=True)  # (K,)
-        return replace(packing, places=packing.places[part.argsort(stable=True)])
+    def _pack(self, layout: vl.Layout) -> None:
+        # Packed tokens are sorted by their expert.
+        packing = vl.Packing.of(layout.valid)
+        if packing is not None and len(self.parts) > 1:
+            ends = torch.tensor([count for _, count in self.parts], device=layout.valid.device).cumsum(0)
+            part = torch.bucketize(packing.places % packing.length, ends, right=True)  # (K,)
+            packing = replace(packing, places=packing.places[part.argsort(stable=True)])
+            counts = part.bincount(minlength=len(self.parts)).tolist()
+            self.packed_parts = [(name, count) for (name, _), count in zip(self.parts, counts, strict=True)]
+        if packing is not None:
+            self.packing, self.packed_layout = packing, packing.pack_layout(layout)
 
     def rows_of(self, x: Tensor) -> Tensor:
         """Returns ``x`` by row, unpacked if it is packed."""
         return x if self.packing is None else self.packing.unpack(x)
 
-    def layer(self, number: int, x: Tensor, cut: slice | None) -> Tensor:
+    def layer(self, number: int, name: str, x: Tensor, cut: slice | None) -> Tensor:
         """Runs layer ``number``; one that is cut is the last, and gives rows."""
-        module = self.stack.layers[number]
         if self.measures and number == self.stack.fused_from:
             x = self._measured(x)
-        context = vl.AttentionContext(self.mask, self.layout, None, self.position, self.state, number)
-        context = replace(context, record=self.record, name=f"{self.name}.{number}")
-        active = self.stack.checkpointing and self.record is None
+        context, parts = replace(self.context, layer=number, name=name), self.parts
         if cut is not None:
-            x, self.packing = self.rows_of(x), None
-            asking, experts = self.layout.cut(0, cut.stop), self._experts(number, cut.stop)
-            asking.grid = None
-            state = None if self.position is None else self.position.prepare(x[:, cut], x, asking, self.layout)
+            x, self.packing, parts = self.rows_of(x), None, [(self.parts[0][0], cut.stop)]
+            asking, position = self.layout.cut(0, cut.stop), context.position
+            state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)
             context = replace(context, x_layout=asking, y_layout=self.layout, state=state)
-        else:
-            experts = self._experts(number, None)
-        if self.packing is not None:
+        elif self.packing is not None:
             context = replace(context, x_layout=self.packed_layout, packing=(self.packing, None))
-        out: Tensor = vl.run_layer(module, x, experts, context, cut, active=active)
+            parts = self.packed_parts
+        if self.fused and number >= self.stack.fused_from:
+            parts = [(FUSED_EXPERT, x.shape[1])]
+        active = self.stack.checkpointing and context.record is None
+        out: Tensor = vl.run_layer(self.stack.layers[number], x, parts, context, cut, active=active)
         return out
 
     def _measured(self, x: Tensor) -> Tensor:
         x, self.packing = self.rows_of(x), None
         assert self.stack.fused_position is not None
-        later = Later(self.stack.fused_position, self.stack.fused_from)
-        state = later.prepare(x, x, self.layout, self.layout)
-        if self.position is None:
-            self.position, self.state = later, state
-        else:
-            self.position = vl.CombinedPairwise(later.shape, [self.position, later])
-            self.state = [self.state, state]
+        position: vl.PairwisePosition = Later(self.stack.fused_position, self.stack.fused_from)
+        state, earlier = position.prepare(x, x, self.layout, self.layout), self.context
+        if earlier.position is not None:
+            position, state = vl.CombinedPairwise(position.shape, [earlier.position, position]), [earlier.state, state]
+        self.context = replace(earlier, position=position, state=state)
         return x
-
-    def _experts(self, number: int, count: int | None) -> Parts:
-        total = sum(size for _, size in self.parts) if count is None else count
-        if self.fused and number >= self.stack.fused_from:
-            return [(FUSED_EXPERT, total)]
-        if count is not None:
-            return [(self.parts[0][0], count)]
-        if self.packing is None:
-            return self.parts
-        column, packed, start = self.packing.places % self.packing.length, [], 0
-        for name, size in self.parts:
-            packed.append((name, int(((column >= start) & (column < start + size)).sum())))
-            start += size
-        return packed

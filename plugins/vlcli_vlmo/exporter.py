@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vlcli import export
 from vlcli.errors import ComponentError
 from vlcli.files import written
-from vlcli.nn import LearnedPosition
+from vlcli.nn import PROJECTIONS
 from vlcli.progress import Progress
 from vlcli_vlmo.bias import VLMoBias
 from vlcli_vlmo.blocks import IMAGE_EXPERT
@@ -21,9 +21,7 @@ from vlcli_vlmo.weights import to_released
 LEFT = "transformers has no class for text and pairs in VLMo: only its image tower is written"
 _EXPERT = f"feed.experts.{IMAGE_EXPERT}."
 _LAYER = {
-    "attention.attention.query.": "attention.q_proj.",
-    "attention.attention.key.": "attention.k_proj.",
-    "attention.attention.value.": "attention.v_proj.",
+    **{f"attention.attention.{part}.": f"attention.{part[0]}_proj." for part in PROJECTIONS},
     "attention.attention.dense.": "attention.o_proj.",
     "attention.norm.": "layernorm_before.",
     "attention.scale": "lambda_1",
@@ -82,48 +80,31 @@ def configuration(model: VLMo) -> Any:
         layer_norm_eps=model.stack.norm.eps,
         layer_scale_init_value=0.0 if layer.attention.scale is None else 0.1,
         use_relative_position_bias=position is not None,
-        use_absolute_position_embeddings=_positions(model) is not None,
+        use_absolute_position_embeddings=len(model.positions) > 0,
         use_mean_pooling=False,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
 
 
-def _positions(model: VLMo) -> Tensor | None:
-    # The table of absolute positions, None where there is none.
-    if not len(model.positions):
-        return None
-    first = model.positions[0]
-    if len(model.positions) == 1 and isinstance(first, LearnedPosition):
-        return first.table.weight
-    names = " and ".join(type(part).__name__ for part in model.positions)
-    raise export.refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
-
-
 def renamed(model: VLMo) -> dict[str, Tensor]:
     """Returns the image tower's weights by the names of ``BeitModel``."""
-    kept = {
-        name: value
-        for name, value in model.stack.layers.state_dict().items()
-        if ".experts." not in name or f".{_EXPERT}" in name
-    }
-    kind, patch = model.types.weight[1], model.patch
-    assert isinstance(patch, nn.Conv2d)
-    assert patch.bias is not None
-    table, position = _positions(model), model.stack.position
-    biases: dict[str, Tensor] = {}
-    if position is not None:
-        assert isinstance(position, VLMoBias)
-        parts = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
-        name = "layers.{}.relative_position_bias.relative_position_bias_table"
-        biases = {name.format(number): part.contiguous() for number, part in enumerate(parts)}
+    state = model.stack.layers.state_dict()
+    kept = {name: state[name] for name in state if ".experts." not in name or f".{_EXPERT}" in name}
+    kind, patch = model.types.weight[1], model.patch.state_dict()
+    position = model.stack.position
+    table = export.learned(model.positions, "BEiT", "patches") if len(model.positions) else None
+    biases: tuple[Tensor, ...] = ()
+    if isinstance(position, VLMoBias):
+        biases = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
+    of_layer = "layers.{}.relative_position_bias.relative_position_bias_table"
     return {
         "embeddings.cls_token": model.cls_token + kind,
-        "embeddings.patch_embeddings.projection.weight": patch.weight,
-        "embeddings.patch_embeddings.projection.bias": patch.bias + kind,
+        "embeddings.patch_embeddings.projection.weight": patch["weight"],
+        "embeddings.patch_embeddings.projection.bias": patch["bias"] + kind,
         **({} if table is None else {"embeddings.position_embeddings": table[None]}),
         **export.layer_names(kept, _LAYER, "layers."),
-        **biases,
+        **{of_layer.format(number): bias.contiguous() for number, bias in enumerate(biases)},
         **{f"layernorm.{name}": value for name, value in model.stack.norm.state_dict().items()},
     }
 

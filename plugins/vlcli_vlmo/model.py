@@ -1,6 +1,6 @@
 """Defines VLMo: one transformer that encodes texts, images, and both together."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
+from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows, add_types
 from vlcli_vlmo.weights import adapt
 
 STANDARD = {"name": "standard", "bias": "query_value", "float32_softmax": True}
@@ -149,22 +149,20 @@ class VLMo(vl.Model):
         self.grid = vl.image_grid(image, image_size, patch, grid, "vlmo")
         shape = vl.AttentionShape(width, heads or published.heads, depth)
         relative = published.relative if position_type == "auto" else position_type == "relative"
-        idle = relative and text_position is None
-        if text_position is None:
-            text_position = "none" if relative else {"name": "learned", "length": data_spec.text_length}
-        if image_position is None:
-            image_position = "none" if relative else {"name": "learned", "grid": list(self.grid)}
-        if position is None and relative:
+        unread = relative and text_position is None
+        if relative and position is None:
             position = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
+        if not relative and text_position is None:
+            text_position = {"name": "learned", "length": data_spec.text_length}
+        cells = "learned" if image_position is None and not relative else image_position
         words = vl.build_positions(text_position, shape, self.slots["text_position"])[0]
         self.text = vl.TextEmbeddings(data_spec, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
-        self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if idle else None
+        self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if unread else None
         self.types = nn.Embedding(1 + images, width)
         self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        of_image = vl.with_grid(image_position, self.grid)
-        self.positions = vl.build_positions(of_image, shape, self.slots["image_position"])[0]
+        self.positions = vl.build_positions(vl.with_grid(cells, self.grid), shape, self.slots["image_position"])[0]
         scale = published.layer_scale if layer_scale == "auto" else layer_scale
         style = vl.BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD
@@ -176,22 +174,19 @@ class VLMo(vl.Model):
         inner, experts = intermediate or 4 * width, (depth - top, shared_norm, mixture)
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
         self.stack.packed = packed
-        self.width, self.pooler = width, vl.Pooler(width) if pooled == "pooler" else None
-        self._initialise(open_scales=layer_scale == "auto")
-
-    def _initialise(self, open_scales: bool) -> None:
+        self.pooler = vl.Pooler(width) if pooled == "pooler" else None
         vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if self.init_std > vl.PUBLISHED_STD and self.image_source == "features":
+        if self.init_std > vl.PUBLISHED_STD and image == "features":
             vl.match_normalised(self.positions)
-        if self.init_std > vl.PUBLISHED_STD and open_scales:  # a layer scale of 0.1 belongs to twelve layers and more
+        if self.init_std > vl.PUBLISHED_STD and layer_scale == "auto":  # 0.1 belongs to twelve layers and more
             for name, parameter in self.stack.layers.named_parameters():
                 if name.endswith(".scale"):
                     nn.init.ones_(parameter)
 
     @property
     def dim(self) -> int:
-        return self.width
+        return self.types.embedding_dim
 
     @property
     def depth(self) -> int:
@@ -206,51 +201,39 @@ class VLMo(vl.Model):
         return self.text.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden, layout = self.text(text)
-        return vl.EncoderOutput(hidden, layout)
+        return vl.EncoderOutput(*self.text(text))
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None, rows: Rows = "all") -> vl.EncoderOutput:
-        return self._alone(self.embed_text(text), 0, TEXT_EXPERT, record, rows)
+        return self._alone(self.embed_text(text), TEXT_EXPERT, record, rows)
 
     def encode_image(
         self, images: vl.Images, record: vl.Recorder | None = None, rows: Rows = "all"
     ) -> vl.EncoderOutput:
-        return self._alone(self.embed_image(images), 1, IMAGE_EXPERT, record, rows)
+        return self._alone(self.embed_image(images), IMAGE_EXPERT, record, rows)
 
-    def _alone(
-        self, states: vl.EncoderOutput, kind: int, expert: str, record: vl.Recorder | None, rows: Rows
-    ) -> vl.EncoderOutput:
+    def _alone(self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None, rows: Rows) -> vl.EncoderOutput:
         # ``extra["fused"]`` (N, D): the first token by the vision-language experts, for the second contrast.
-        x, layout = states.hidden + self.types.weight[kind], states.layout
+        x, layout, extra = states.hidden + self.types.weight[int(expert == IMAGE_EXPERT)], states.layout, {}
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
-        wanted: Collection[int] = {*self.output_hidden_states, start} if self.second_path else self.output_hidden_states
-        options = {"rows": rows, "record": record, "name": expert}
-        hidden, kept = self.stack(x, layout, parts, fused=False, keep=wanted, **options)
-        extra = {}
+        keep = {*self.output_hidden_states, *([start] if self.second_path else [])}
+        hidden, kept = self.stack(x, layout, parts, fused=False, rows=rows, keep=keep, record=record, name=expert)
         if self.second_path:
             again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
             extra["fused"] = again[:, 0]
         layers = {number: kept[number] for number in self.output_hidden_states}
-        return vl.EncoderOutput(hidden, _front(layout, hidden.shape[1]), hidden[:, 0], layers, extra)
+        return replace(_finished(hidden, layout, layers), pooled=hidden[:, 0], extra=extra)
 
     def fuse(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: Rows = "all"
     ) -> vl.FusionOutput:
-        words, patches = text.hidden.shape[1], image.hidden.shape[1]
-        kind = self.types.weight[1]
-        if image.number is not None:  # more pictures than rows share the last
-            kind = self.types((image.number + 1).clamp(max=len(self.types.weight) - 1))[:, None]  # (P, 1, D)
-        x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)
-        layout = text.layout + image.layout
-        parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, patches)]
+        words, x = text.hidden.shape[1], torch.cat(add_types(self.types, text, image), 1)
+        parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, image.hidden.shape[1])]
         options = {"rows": rows, "keep": self.output_hidden_states, "record": record, "name": "fuse"}
-        hidden, kept = self.stack(x, layout, parts, fused=True, **options)
-        of_text = vl.EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
-        rest = hidden[:, words:]
-        of_image = vl.EncoderOutput(rest, _front(image.layout, rest.shape[1]))
+        hidden, kept = self.stack(x, text.layout + image.layout, parts, fused=True, **options)
+        of_text, of_image = _finished(hidden[:, :words], text.layout, kept), _finished(hidden[:, words:], image.layout)
         return vl.FusionOutput(of_text, of_image, hidden[:, 0] if self.pooler is None else self.pooler(hidden))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
@@ -263,5 +246,7 @@ class VLMo(vl.Model):
         return vl.layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
 
 
-def _front(layout: vl.Layout, count: int) -> vl.Layout:
-    return layout if count == layout.route.shape[1] else layout.cut(0, count)
+def _finished(hidden: Tensor, layout: vl.Layout, layers: dict[int, Tensor] | None = None) -> vl.EncoderOutput:
+    # The first tokens of a sequence, which are all that a pass has finished.
+    whole = hidden.shape[1] == layout.route.shape[1]
+    return vl.EncoderOutput(hidden, layout if whole else layout.cut(0, hidden.shape[1]), layers=layers or {})

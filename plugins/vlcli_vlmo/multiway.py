@@ -1,23 +1,21 @@
 """Defines BEiT-3's layers, each linear layer and norm once for words and once for pictures, and renames its weights."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
 from vlcli import registry
-from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
+from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts, Ways
 
 SPARE_ROWS = 16
 """Fewer rows than this may be left over behind the vocabulary's words (64,010 rows, 64,002 words)."""
 _WAYS = {"A": IMAGE_EXPERT, "B": TEXT_EXPERT}
-_SETS = {"A": "others.0.", "B": ""}
-_PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
+_PROJECTIONS = {"A": "others.0.", "B": ""}
 _PLAIN = {
     "beit3.text_embed.": "words.",
     "beit3.vision_embed.cls_token": "cls_token",
@@ -36,17 +34,17 @@ _PLAIN = {
     "head.1.": "objectives.answering.head.norm.",
     "head.3.": "objectives.answering.head.outer.",
 }
-_BLOCK = {
-    "self_attn_layer_norm": "norm",
-    "self_attn.inner_attn_ln": "inner_norm",
-    "self_attn.out_proj": "dense",
-    "final_layer_norm": "feed_norm",
-    "ffn": "feed",
+_MODULES = {
+    **{f"self_attn.{part[0]}_proj": f"attention.{{projections}}{part}" for part in vl.PROJECTIONS},
+    "self_attn_layer_norm": "norm.{way}",
+    "self_attn.inner_attn_ln": "inner_norm.{way}",
+    "self_attn.out_proj": "dense.{way}",
+    "final_layer_norm": "feed_norm.{way}",
+    "ffn": "feed.{way}",
+    "layer_norm": "norm.{way}",
 }
 _FEED = {"fc1": "inner", "fc2": "outer", "ffn_layernorm": "norm"}
-_PROJECTION = re.compile(r"beit3\.encoder\.(layers\.\d+)\.self_attn\.([qkv])_proj\.([AB])\.(\w+)")
-_INNER = re.compile(r"beit3\.encoder\.(layers\.\d+)\.([a-z_.]+)\.([AB])\.(?:(\w+)\.)?(\w+)")
-_LAST = re.compile(r"beit3\.encoder\.layer_norm\.([AB])\.(\w+)")
+_INNER = re.compile(r"beit3\.encoder\.(layers\.\d+\.)?([a-z_.]+)\.([AB])\.(?:(\w+)\.)?(\w+)")
 
 
 def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> vl.State:
@@ -76,34 +74,15 @@ def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> vl.State:
 
 def own_name(name: str) -> str:
     """Returns the name in the model ``beit3`` of a tensor of a published file; the same name where there is none."""
-    if projection := _PROJECTION.fullmatch(name):
-        layer, letter, way, kind = projection.groups()
-        return f"stack.{layer}.attention.{_SETS[way]}{_PROJECTIONS[letter]}.{kind}"
-    if (inner := _INNER.fullmatch(name)) and inner[2] in _BLOCK:
+    if (inner := _INNER.fullmatch(name)) and inner[2] in _MODULES:
+        module = _MODULES[inner[2]].format(way=_WAYS[inner[3]], projections=_PROJECTIONS[inner[3]])
         feed = f"{_FEED[inner[4]]}." if inner[4] else ""
-        return f"stack.{inner[1]}.{_BLOCK[inner[2]]}.{_WAYS[inner[3]]}.{feed}{inner[5]}"
-    if norm := _LAST.fullmatch(name):
-        return f"stack.norm.{_WAYS[norm[1]]}.{norm[2]}"
+        return f"stack.{inner[1] or ''}{module}.{feed}{inner[5]}"
     return vl.translate(name, _PLAIN) or name
 
 
 DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
 """Words take the first set of projections and pictures the second; the layer mixes the heads itself, behind a norm."""
-
-
-class Ways(nn.ModuleDict):
-    """One module that ``make`` returns for words and one for pictures (``MultiwayNetwork`` of the released code)."""
-
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
-
-    def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
-        if len(parts) == 1:
-            alone: Tensor = self[parts[0][0]](x)
-            return alone
-        runs = x.split([count for _, count in parts], 1)
-        return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
 
 
 class NormedFeed(nn.Module):

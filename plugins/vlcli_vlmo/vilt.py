@@ -7,36 +7,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Model,
-    Pooler,
-    Recorder,
-    Slot,
-    Stack,
-    Text,
-    TextEmbeddings,
-    build_positions,
-    chosen,
-    embed_grid,
-    fit_weights,
-    image_grid,
-    init_scale,
-    initialise_model,
-    layer_number,
-    patch_embedding,
-    translate,
-    with_grid,
-)
+import vlcli.nn as vl
 from vlcli.registry import AttentionSpec, PositionSpec
+from vlcli_vlmo.blocks import add_types
 
 _NAMES = {
     "text.words.": "embeddings.text_embeddings.word_embeddings.",
@@ -59,11 +32,9 @@ _NAMES = {
     },
 }
 _LAYER = {
-    "self_attention.attention.dense.": "attention.output.dense.",
+    **vl.BERT_NAMES,
     "self_attention.attention.": "attention.attention.",
     "self_attention.norm.": "layernorm_before.",
-    "feed_forward.inner.": "intermediate.dense.",
-    "feed_forward.outer.": "output.dense.",
     "feed_forward.norm.": "layernorm_after.",
 }
 TABLE = "embeddings.position_embeddings"
@@ -71,7 +42,7 @@ DECODER = "mlm_score.decoder.weight"
 """The word table once more, which transformers' masked-word head is tied to."""
 
 
-class ViLT(Model):
+class ViLT(vl.Model):
     """ViLT: a single-stream transformer over words and patches, ViT's layers behind BERT's and ViT's embeddings.
 
     Attention is recorded under ``fuse.N``. Pictures are squares of ``image_size``; the authors keep their proportions.
@@ -102,10 +73,10 @@ class ViLT(Model):
     capabilities = frozenset({"fuse", "hide"})
     fuse_takes = "embeddings"
     readouts = frozenset({"pooler"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "text_position": Slot.of("text_position", ["tokens"], ["word"]),
-        "image_position": Slot.of("image_position", ["tokens"], ["cell", "special"]),
-        "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "text_position": vl.Slot.of("text_position", ["tokens"], ["word"]),
+        "image_position": vl.Slot.of("image_position", ["tokens"], ["cell", "special"]),
+        "position": vl.Slot.of("position", ["pairs"], ["word", "cell", "special"]),
     }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
@@ -116,7 +87,7 @@ class ViLT(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         hidden: int = 768,
         layers: int = 12,
@@ -134,74 +105,71 @@ class ViLT(Model):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         images: int = 1,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
-        self.init_std = init_scale(init_std, hidden)
-        self.grid = image_grid(image, image_size, patch, grid, "vilt")
-        shape = AttentionShape(hidden, heads, layers, dropout=dropout)
-        words = [{"name": "learned", "length": length}, *chosen(text_position)]
-        of_words = build_positions(words, shape, self.slots["text_position"])[0]
-        self.text = TextEmbeddings(data_spec, hidden, of_words, dropout=dropout)
+        self.init_std = vl.init_scale(init_std, hidden)
+        self.grid = vl.image_grid(image, image_size, patch, grid, "vilt")
+        shape = vl.AttentionShape(hidden, heads, layers, dropout=dropout)
+        of_words = [{"name": "learned", "length": length}, *vl.chosen(text_position)]
+        words = vl.build_positions(of_words, shape, self.slots["text_position"])[0]
+        self.text = vl.TextEmbeddings(data_spec, hidden, words, dropout=dropout)
         self.types = nn.Embedding(1 + images, hidden)
-        self.patch = patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
+        self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
-        of_patches = with_grid(image_position, self.grid)
-        self.positions = build_positions(of_patches, shape, self.slots["image_position"])[0]
-        pairs = build_positions(position, shape, self.slots["position"])[1]
-        style = BlockStyle("pre", 1e-12, dropout, drop_path=drop_path)
-        self.stack = Stack.of(layers, shape, intermediate, style, attention, pairs)
+        of_patches = vl.with_grid(image_position, self.grid)
+        self.positions = vl.build_positions(of_patches, shape, self.slots["image_position"])[0]
+        pairs = vl.build_positions(position, shape, self.slots["position"])[1]
+        style = vl.BlockStyle("pre", 1e-12, dropout, drop_path=drop_path)
+        self.stack = vl.Stack.of(layers, shape, intermediate, style, attention, pairs)
         self.stack.packed = packed
-        self.pooler = Pooler(hidden)
-        initialise_model(self, self.init_std)
+        self.pooler = vl.Pooler(hidden)
+        vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
 
     @property
     def dim(self) -> int:
         return self.pooler.dense.out_features
 
-    def input_spec(self) -> InputSpec:
+    def input_spec(self) -> vl.InputSpec:
         if self.image_source == "features":
-            return InputSpec(text=True, regions=True, grid=self.grid)
+            return vl.InputSpec(text=True, regions=True, grid=self.grid)
         half = (0.5, 0.5, 0.5)
-        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=half, std=half)
+        return vl.InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=half, std=half)
 
     def word_table(self) -> nn.Embedding:
         return self.text.words
 
-    def embed_text(self, text: Text) -> EncoderOutput:
-        hidden, layout = self.text(text)
-        return EncoderOutput(hidden, layout)
+    def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
+        return vl.EncoderOutput(*self.text(text))
 
-    def embed_image(self, images: Images) -> EncoderOutput:
-        return embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vilt", self.image_size)
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
+        return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vilt", self.image_size)
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        words, kind = text.hidden.shape[1], self.types.weight[1]
-        if image.number is not None:  # more pictures than rows share the last
-            kind = self.types((image.number + 1).clamp(max=len(self.types.weight) - 1))[:, None]  # (P, 1, D)
-        x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)  # (P, T + R, D)
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
+        x, words = torch.cat(add_types(self.types, text, image), 1), text.hidden.shape[1]  # (P, T + R, D)
         layout = text.layout + image.layout
-        hidden, _ = self.stack(x, layout, AttentionMask(layout.valid), record=record, name="fuse")
-        of_text = EncoderOutput(hidden[:, :words], text.layout)
-        return FusionOutput(of_text, EncoderOutput(hidden[:, words:], image.layout), self.pooler(hidden))
+        hidden, _ = self.stack(x, layout, vl.AttentionMask(layout.valid), record=record, name="fuse")
+        of_text = vl.EncoderOutput(hidden[:, :words], text.layout)
+        return vl.FusionOutput(of_text, vl.EncoderOutput(hidden[:, words:], image.layout), self.pooler(hidden))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        return fit_weights(self, from_transformers(self, state, report), report)
+        return vl.fit_weights(self, from_transformers(self, state, report), report)
 
     def layer_of(self, name: str) -> int | None:
-        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), len(self.stack.layers))
+        return vl.layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), len(self.stack.layers))
 
 
 def public_name(name: str) -> str | None:
     """Returns transformers' name of a parameter, without ``vilt.``; None where it has no such thing."""
-    layer = re.match(r"stack\.layers\.(\d+)\.(.+)", name)
-    if layer is None:
-        return translate(name, _NAMES)
-    inner = translate(layer[2], _LAYER)
-    return None if inner is None else f"encoder.layer.{layer[1]}.{inner}"
+    if layer := re.match(r"stack\.layers\.(\d+)\.(.+)", name):
+        inner = vl.translate(layer[2], _LAYER)
+        return inner and f"encoder.layer.{layer[1]}.{inner}"
+    return vl.translate(name, _NAMES)
 
 
 def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -219,11 +187,10 @@ def from_transformers(model: ViLT, state: Mapping[str, Tensor], report: list[str
         return dict(state)
     known = {public_name(name): name for name in dict(model.named_parameters())}
     wide = plain.get("classifier.0.weight")
-    task = "classification" if wide is not None and wide.shape[1] > model.dim else "answering"
-    other = "answering" if task == "classification" else "classification"
+    other = "answering" if wide is not None and wide.shape[1] > model.dim else "classification"
     heads = {theirs: ours for ours, theirs in _NAMES.items() if ours.startswith("objectives.") and other not in ours}
     heads["mlm_score.bias"] = "objectives.mlm.head.bias"  # transformers 4
-    renamed = {known.get(name) or translate(name, heads) or name: value for name, value in plain.items()}
+    renamed = {known.get(name) or vl.translate(name, heads) or name: value for name, value in plain.items()}
     renamed["positions.0.table.weight"] = renamed["positions.0.table.weight"][0]
     types = renamed["types.weight"]
     if missing := len(model.types.weight) - len(types):  # a second picture begins as a copy of the first

@@ -1,26 +1,13 @@
 """Exports ViLT to transformers (``transformers-vilt``)."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    check_plain,
-    fill,
-    largest_difference,
-    learned,
-    of_kind,
-    random_images,
-    random_text,
-    refused,
-    vit_facts,
-)
-from vlcli.nn import Images, Text
+from vlcli import export
 from vlcli_vlmo.vilt import DECODER, ViLT, to_transformers
 
 CLASSES = {
@@ -31,7 +18,7 @@ CLASSES = {
 """Transformers' class with the head of an objective; ``ViltModel`` for any other."""
 
 
-class TransformersViLT(TransformersExporter):
+class TransformersViLT(export.TransformersExporter):
     """A folder that transformers' ViLT classes load, compared with the original.
 
     The head of answers, of two pictures or of masked words goes along, the first of them that the model has.
@@ -41,14 +28,15 @@ class TransformersViLT(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("vilt",)
     classes: ClassVar[tuple[str, ...]] = ("ViltModel", *CLASSES.values())
 
-    def convert(self, trained: Trained) -> list[Converted]:
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
         import transformers
 
-        model = of_kind(trained.model, ViLT, "ViLT")
-        check_plain(model.stack, "ViLT")
+        model = export.of_kind(trained.model, ViLT, "ViLT")
+        export.check_plain(model.stack, "ViLT")
         if not isinstance(model.patch, nn.Conv2d):
-            raise refused("ViLT", "a grid of stored features", "image: pixels")
-        words, _ = learned(model.text.positions, "ViLT", "words"), learned(model.positions, "ViLT", "patches")
+            raise export.refused("ViLT", "a grid of stored features", "image: pixels")
+        words = export.learned(model.text.positions, "ViLT", "words")
+        export.learned(model.positions, "ViLT", "patches")
         heads = dict(trained.module.objectives.items())
         task = next((one for one in CLASSES if one in heads), "")
         outer = getattr(getattr(heads.get(task), "head", None), "outer", None)
@@ -58,18 +46,16 @@ class TransformersViLT(TransformersExporter):
             modality_type_vocab_size=len(model.types.weight),
             num_images=len(model.types.weight) - 1,
             num_labels=outer.out_features if isinstance(outer, nn.Linear) else 2,
-            **vit_facts(model.patch, model.stack, (model.image_size, model.image_size)),
+            **export.vit_facts(model.patch, model.stack, (model.image_size, model.image_size)),
         )
         network = getattr(transformers, CLASSES.get(task, "ViltModel"))(config)
-        wanted, named = set(network.state_dict()), to_transformers(trained.module.state_dict())
-        named[DECODER] = model.text.words.weight
+        named = {**to_transformers(trained.module.state_dict()), DECODER: model.text.words.weight}
         named |= {f"vilt.{name}": value for name, value in named.items()}
-        state = {name: value for name, value in named.items() if name in wanted}
-        left = sorted({one for one in heads if one != task})
+        network = export.fill(network, {name: named[name] for name in network.state_dict() if name in named}, "ViLT")
+        left = sorted(heads.keys() - {task})
         notes = [f"left behind: the heads of {', '.join(left)}"] if left else []
         compare = partial(difference, model, task, heads.get(task))
-        network = fill(network, state, "ViLT")
-        return [Converted(network, compare, text=True, processor="ViltImageProcessor", notes=notes)]
+        return [export.Converted(network, compare, text=True, processor="ViltImageProcessor", notes=notes)]
 
 
 @torch.no_grad()
@@ -81,31 +67,28 @@ def difference(model: ViLT, task: str, objective: Any, network: Any) -> float:
         objective: it.
         network: of transformers, without or with that head.
     """
-    text, pictures = random_text(model.data_spec, 2), random_images((model.image_size, model.image_size), 2)
+    text = export.random_text(model.data_spec, 2)
+    pictures = export.random_images((model.image_size, model.image_size))
     pixels, words = pictures.pixels_for("transformers"), text.ids.shape[1]
     read = {"input_ids": text.ids, "attention_mask": text.mask.long()}
     seen = {"pixel_values": pixels, "pixel_mask": torch.ones_like(pixels[:, 0], dtype=torch.long)}
     ours = model.eval().fuse(model.embed_text(text), model.embed_image(pictures))
     theirs = getattr(network, "vilt", network)(**read, **seen)
     assert ours.pooled is not None
-    pairs = [(ours.text.hidden[text.mask], theirs.last_hidden_state[:, :words][text.mask])]
-    pairs += [(ours.pooled, theirs.pooler_output)]
-    pairs += [(ours.image.hidden.sort(1).values, theirs.last_hidden_state[:, words:].sort(1).values)]
+    pairs = [
+        (ours.text.hidden[text.mask], theirs.last_hidden_state[:, :words][text.mask]),
+        (ours.pooled, theirs.pooler_output),
+        (ours.image.hidden.sort(1).values, theirs.last_hidden_state[:, words:].sort(1).values),
+    ]
     if task == "mlm":
         scores = objective.head(ours.text.hidden, model.word_table().weight)
         pairs.append((scores[text.mask], network(**read, **seen).logits[:, :words][text.mask]))
     elif task:
         count = network.config.num_images if task == "classification" else 1
-        pooled = torch.cat([_pooled(model, text, pictures, number) for number in range(count)], 1)  # (P, count D)
+        embedded, image = model.embed_text(text), model.embed_image(pictures)
+        numbers = [torch.full((len(image.hidden),), number) for number in range(count)]
+        pooled: Any = [model.fuse(embedded, replace(image, number=number)).pooled for number in numbers]
         if task == "classification":
             seen = {name: torch.stack([value] * count, 1) for name, value in seen.items()}  # (P, count, ...)
-        pairs.append((objective.head(pooled), network(**read, **seen).logits))
-    return largest_difference(*pairs)
-
-
-def _pooled(model: ViLT, text: Text, pictures: Images, number: int) -> Tensor:
-    image = model.embed_image(pictures)
-    image.number = torch.full((len(image.hidden),), number)
-    pooled = model.fuse(model.embed_text(text), image).pooled
-    assert pooled is not None
-    return pooled
+        pairs.append((objective.head(torch.cat(pooled, 1)), network(**read, **seen).logits))
+    return export.largest_difference(*pairs)

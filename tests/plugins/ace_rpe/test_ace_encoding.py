@@ -152,9 +152,9 @@ def test_both_directions_measure_the_same() -> None:
     forth, back = position.prepare(words, patches, at, on), position.prepare(patches, words, on, at)
     torch.testing.assert_close(forth.paths, back.paths.transpose(1, 2))
     torch.testing.assert_close(forth.asking, back.asked)
-    assert not forth.related[:, 0].any()  # [CLS]
-    assert not forth.related[:, :, 0].any()  # the picture's class token
-    assert not forth.related[1, 3:].any()  # [SEP] and padding
+    assert not forth.paths[:, 0].any()  # [CLS]
+    assert not forth.paths[:, :, 0].any()  # the picture's class token
+    assert not forth.paths[1, 3:].any()  # [SEP] and padding
 
 
 def test_padding_changes_nothing() -> None:
@@ -206,8 +206,8 @@ def test_one_sequence_of_both_modalities() -> None:
     joined = position.prepare(torch.cat([words, patches], 1), torch.cat([words, patches], 1), at + on, at + on)
     torch.testing.assert_close(joined.paths[:, :5, 5:], apart.paths)
     torch.testing.assert_close(joined.paths[:, 5:, :5], apart.paths.transpose(1, 2))
-    assert not joined.related[:, :5, :5].any()
-    assert not joined.related[:, 5:, 5:].any()
+    assert not joined.paths[:, :5, :5].any()
+    assert not joined.paths[:, 5:, 5:].any()
     torch.testing.assert_close(joined.asking[:, :5], apart.asking)
 
 

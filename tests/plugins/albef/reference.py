@@ -152,12 +152,8 @@ def gradients(module: TrainingModule) -> dict[str, float]:
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        plain = name.removeprefix("model.")
-        joint = ".attention." in plain and plain.startswith("image.") and "dense" not in plain
-        number = plain.split(".")[2] if joint else ""
-        ends = plain.rsplit(".", 1)[-1]
-        theirs = f"visual_encoder.blocks.{number}.attn.qkv.{ends}" if joint else albef_name(plain, depth)
-        assert theirs is not None, name
+        theirs, _ = albef_name(name.removeprefix("model."), depth)
+        assert theirs, name
         found = 0.0 if parameter.grad is None else float(parameter.grad.square().sum())
         squares[theirs] = squares.get(theirs, 0.0) + found
     return {name: square**0.5 for name, square in squares.items()}

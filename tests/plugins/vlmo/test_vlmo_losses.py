@@ -73,10 +73,8 @@ def compare_gradients(module: TrainingModule, golden: Any) -> None:
     norms = dict(zip(golden["vlmo/rel/grad/keys"].tolist(), golden["vlmo/rel/grad/norms"].tolist(), strict=True))
     squares: dict[str, float] = {}
     for name, parameter in module.named_parameters():
-        plain = name.removeprefix("model.")
-        joint = ".attention.attention." in plain and plain.endswith((".query.weight", ".key.weight", ".value.weight"))
-        theirs = f"transformer.blocks.{plain.split('.')[2]}.attn.qkv.weight" if joint else released_name(plain)
-        assert theirs is not None, name
+        theirs, _ = released_name(name.removeprefix("model."))
+        assert theirs, name
         grad = 0.0 if parameter.grad is None else float(parameter.grad.square().sum())
         squares[theirs] = squares.get(theirs, 0.0) + grad
     assert set(squares) == set(norms)

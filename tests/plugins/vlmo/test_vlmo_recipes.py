@@ -109,7 +109,7 @@ def test_the_text_stage_trains_exactly_the_released_set() -> None:
     freeze(made, config.trainable, config.frozen)
     trained = {}
     for name, parameter in made.named_parameters():
-        released = released_name(name.removeprefix("model.")) or "attn.qkv.weight"
+        released = released_name(name.removeprefix("model."))[0] or "attn.qkv.weight"
         trained[released] = parameter.requires_grad
     wanted = {name: any(word in name for word in RELEASED) for name in trained}
     # The table of text positions is among them and never read, so it has no gradient there and is left out here.
@@ -168,7 +168,7 @@ def test_weight_decay_is_the_released_one(name: str, stage: str) -> None:
     made, config = module_of(name, stage, hidden=16, layers=2, heads=2, fused_layers=1)
     decays = {n: group["weight_decay"] for group in parameter_groups(made, config.optimizer) for n in group["names"]}
     for own, decay in decays.items():
-        released = released_name(own.removeprefix("model.")) or "attn.qkv.weight"
+        released = released_name(own.removeprefix("model."))[0] or "attn.qkv.weight"
         assert decay == (0.0 if any(word in released for word in NO_DECAY) else 0.01), (own, released)
 
 
