@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,10 +60,7 @@ class Block(vl.TransformerLayer):
 
     def forward(self, x: Tensor, context: vl.AttentionContext = vl.NO_CONTEXT) -> Tensor:
         x = super().forward(x, context)  # (B, T, D)
-        if self.behind is None:
-            return x
-        assert context.x_layout is not None
-        return self.behind(x, context.x_layout)
+        return x if self.behind is None else self.behind(x, cast("vl.Layout", context.x_layout))
 
 
 class DeiT(vl.Model):
@@ -126,11 +122,7 @@ class DeiT(vl.Model):
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
-        encodings: list[Any] = [*vl.with_grid(position, self.grid, self.specials)]
-        if absolute == "learned":
-            encodings.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
-        elif absolute == "sinusoid":
-            encodings.insert(0, absolute)
+        encodings = vl.with_grid([absolute, *vl.chosen(position)], self.grid, self.specials)
         self.positions, pairwise = vl.build_positions(encodings, shape, self.slots["position"])
         self.drop = nn.Dropout(dropout)
         self.stack = self._stack(shape, replace(vl.VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
@@ -161,7 +153,7 @@ class DeiT(vl.Model):
         attention: Spec | str,
         pairwise: vl.PairwisePosition | None,
     ) -> vl.Stack:
-        positions: list[Any] = list(self.positions)
+        positions: Any = self.positions
         generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
         if generators and max(generators) >= shape.layers:
             raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
@@ -228,14 +220,12 @@ class DeiT(vl.Model):
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
         states = self._encode(pixels)
-        scores = states.extra.get("logits", states.pooled)
-        assert scores is not None
-        return scores
+        return cast("Tensor", states.extra.get("logits", states.pooled))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         state = vl.from_vit(state, "stack") if vl.has_vit_names(state) else state
         if any(name.startswith(("blocks.", "patch_embed.")) for name in state):
-            state = from_timm(state, [name for name, _ in chain(self.named_parameters(), self.named_buffers())])
+            state = from_timm(state, self.state_dict())
         return vl.fit_weights(self, state, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
