@@ -9,8 +9,9 @@ as wholes. The scores of a head are added onto them, and all stays in the proces
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
+from operator import iadd
 
 import torch
 from torch import Tensor
@@ -38,10 +39,8 @@ class Stretches:
         """Returns the term of some heads, from z (n, T, K): (n, T, groups * columns), padded in front and behind."""
         n, tokens = z.shape[:2]
         table = z.flatten(1).gather(1, self.index.flatten().expand(n, -1)).view(-1, self.index.shape[1])
-        picks = self.picks
-        if n > 1:
-            first = torch.arange(n, dtype=torch.int32) * len(self.index)
-            picks = (picks + first[:, None]).flatten()  # (n * T * groups,)
+        first = torch.arange(n, dtype=torch.int32)[:, None] * len(self.index)
+        picks = (self.picks + first).flatten() if n > 1 else self.picks  # (n * T * groups,)
         return table.index_select(0, picks).view(n, tokens, groups * self.index.shape[1])
 
 
@@ -83,38 +82,30 @@ class GridBlocks:
         return sums
 
 
-@dataclass(frozen=True)
-class BlockedAttention:
-    """The attention of one layer, a few heads at a time: as many as there are threads.
+def blocked_attention(
+    q: Tensor, k: Tensor, v: Tensor, blocks: GridBlocks, terms: Sequence[tuple[Stretches, Tensor]], table: Tensor | None
+) -> Tensor:
+    """Returns the attention (B, H, T, d) of one layer, a few heads at a time: as many as there are threads.
 
-    Attributes:
+    Args:
         terms: the stretches of each term on the scores, and its z (B, H, T, K).
         table: of values (1 or H, K, d), or None.
     """
-
-    blocks: GridBlocks
-    terms: Sequence[tuple[Stretches, Tensor]]
-    table: Tensor | None
-    scale: float
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows, heads, tokens, width = q.shape
-        out = q.new_empty(rows, tokens, heads, width).transpose(1, 2)  # (B, H, T, d)
-        together, held = min(heads, torch.get_num_threads()), self.blocks.held
-        for row, first in product(range(rows), range(0, heads, together)):
-            part = slice(first, first + together)  # n heads
-            scores, *more = (stretches.term(z[row, part], self.blocks.groups) for stretches, z in self.terms)
-            for term in more:
-                scores += term
-            scores[..., held].baddbmm_(q[row, part], k[row, part].transpose(-1, -2), alpha=self.scale)
-            scores[..., : held.start] = scores[..., held.stop :] = -torch.inf
-            weights = scores.softmax(-1)  # (n, T, groups * columns)
-            mixed = weights[..., held] @ v[row, part]  # (n, T, d)
-            if self.table is not None:
-                table = self.table if len(self.table) == 1 else self.table[part]
-                mixed = mixed + self.blocks.bucket_sums(weights)[..., : table.shape[1]] @ table
-            out[row, part] = mixed
-        return out
+    rows, heads, tokens, width = q.shape
+    out = q.new_empty(rows, tokens, heads, width).transpose(1, 2)  # (B, H, T, d)
+    together, held = min(heads, torch.get_num_threads()), blocks.held
+    for row, first in product(range(rows), range(0, heads, together)):
+        part = slice(first, first + together)  # n heads
+        scores = reduce(iadd, (stretches.term(z[row, part], blocks.groups) for stretches, z in terms))
+        scores[..., held].baddbmm_(q[row, part], k[row, part].transpose(-1, -2), alpha=width**-0.5)
+        scores[..., : held.start] = scores[..., held.stop :] = -torch.inf
+        weights = scores.softmax(-1)  # (n, T, groups * columns)
+        mixed = weights[..., held] @ v[row, part]  # (n, T, d)
+        if table is not None:
+            of_heads = table if len(table) == 1 else table[part]
+            mixed = mixed + blocks.bucket_sums(weights)[..., : table.shape[1]] @ of_heads
+        out[row, part] = mixed
+    return out
 
 
 @lru_cache(8)

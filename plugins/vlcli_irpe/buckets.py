@@ -98,17 +98,16 @@ def ratio_for(buckets: int, method: Method) -> float:
     Raises:
         ComponentError: no ratio gives that many.
     """
-    side = math.isqrt(buckets) if method == "product" else buckets
-    fits = side * side == buckets if method == "product" else True
-    if fits and side >= 3 and side % 2 == 1:
+    power = 2 if method == "product" else 1
+    side = math.isqrt(buckets) if power == 2 else buckets
+    if side**power == buckets and side >= 3 and side % 2 == 1:
         return (side - 1) / 4
-    near = [max(3, side - 1 + side % 2), side + 1 + side % 2]
-    sizes = [n * n if method == "product" else n for n in dict.fromkeys(near)]
+    sizes = [n**power for n in dict.fromkeys([max(3, side - 1 + side % 2), side + 1 + side % 2])]
     raise ComponentError(
         f"No ratio gives the {method} method this many buckets.",
         where="position irpe, key buckets",
         got=str(buckets),
-        expected=f"an odd number squared, e.g. {sizes}" if method == "product" else f"an odd number, e.g. {sizes}",
+        expected=f"an odd number{' squared' if power == 2 else ''}, e.g. {sizes}",
         hint="set ratio instead",
     )
 
@@ -129,9 +128,5 @@ def _rank(squares: Tensor, count: int) -> Tensor:
 
 @cache
 def _sums_of_squares(count: int) -> tuple[int, ...]:
-    side = 4
-    while True:
-        sums = sorted({a * a + b * b for a in range(side) for b in range(side) if a * a + b * b < side * side})
-        if len(sums) > count:
-            return tuple(sums[: count + 1])
-        side *= 2
+    sums = {a * a + b * b for a in range(count + 1) for b in range(count + 1)}
+    return tuple(sorted(sums)[: count + 1])  # none is left out: the squares up to count ** 2 alone are as many

@@ -1,17 +1,15 @@
 """Exports weights under the names of the published code, iRPE's tables among them (``irpe-names``)."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from vlcli.errors import ComponentError
-from vlcli.export import Exported, Exporter, Trained
+from vlcli.export import Exported, Exporter, Trained, largest_difference
 from vlcli.files import written
-from vlcli.nn import Model, read_weights
+from vlcli.nn import read_weights
 from vlcli.progress import Progress
 
 
@@ -33,18 +31,16 @@ class ReleasedNames(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         model, state = trained.model, trained.model.state_dict()
-        named: dict[str, Tensor] = {}
-        if isinstance(model, Model):
-            with suppress(NotImplementedError):
-                named = model.released_state(state)
-        if not named:
+        try:
+            named = model.released_state(state)
+        except NotImplementedError as error:
             raise ComponentError(
                 "The release has no names for this model.",
                 where="exporter irpe-names",
                 got=type(model).__name__,
                 expected="model: deit or detr",
                 hint="format: safetensors",
-            )
+            ) from error
         named = {name: value.detach().cpu().contiguous() for name, value in named.items()}
         final = folder / f"model.{self.file}"
         with written(final) as beside:
@@ -53,9 +49,10 @@ class ReleasedNames(Exporter):
             else:
                 save_file(named, beside, {"format": "pt"})
         again = model.adapt(dict(read_weights(final)), [])
-        lost = float("inf")  # a weight did not come back
-        if state.keys() == again.keys():
-            lost = max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in state.items())
+        pairs = [(value.cpu().float(), again[name].float()) for name, value in state.items() if name in again]
+        lost = (
+            largest_difference(*pairs) if state.keys() == again.keys() else float("inf")
+        )  # a weight did not come back
         tables = sum("lookup_table" in name for name in named)
         note = f"{final}: {len(named)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
         return Exported({"model": final.name}, [note], {"max_weight_change": lost})

@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -189,8 +190,7 @@ class Speed(Drawing):
             axes.axhline(1.0, color="0.4", linewidth=0.8)
             axes.set_ylabel(f"{label}, to the model without")
             axes.tick_params(axis="x", rotation=40, labelsize=8)
-        way = "forward and backward" if trial.train else "forward"
-        base = rows[0]
+        way, base = "forward and backward" if trial.train else "forward", rows[0]
         figure.suptitle(
             f"DeiT {trial.size}, {trial.pixels} px, batch {trial.batch}, {way}, {trial.device} {trial.dtype}; without: "
             f"{base['images_per_second']:.1f} images/s, {base['peak_mib']:.0f} MiB",
@@ -236,15 +236,8 @@ def peak(trial: Trial, name: str) -> float:
         torch.cuda.reset_peak_memory_stats()
         _twice(trial, name)
         return torch.cuda.max_memory_allocated() / 2**20
-    context = multiprocessing.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_resident, args=(trial, name, torch.get_num_threads(), send))
-    process.start()
-    send.close()
-    try:
-        return float(receive.recv())
-    finally:
-        process.join()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_resident, trial, name, torch.get_num_threads()).result()
 
 
 def _twice(trial: Trial, name: str) -> None:
@@ -253,11 +246,11 @@ def _twice(trial: Trial, name: str) -> None:
     step()
 
 
-def _resident(trial: Trial, name: str, threads: int, send: Any) -> None:
+def _resident(trial: Trial, name: str, threads: int) -> float:
     torch.set_num_threads(threads)
     before = _high_water()
     _twice(trial, name)
-    send.send(_high_water() - before)
+    return _high_water() - before
 
 
 def _high_water() -> float:
