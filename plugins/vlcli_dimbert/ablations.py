@@ -92,10 +92,9 @@ class HideRegions(Corruption):
         self.name, self.view, self.probability = "masked-roi", view, probability
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        if not sample.images or sample.images[0].features is None:
+        image = sample.images[0] if sample.images else None
+        if image is None or image.features is None:
             return
-        image = sample.images[0]
-        assert image.features is not None
         hidden = rng.random(len(image.features)) < self.probability
         features, fields = image.features.copy(), dict(image.fields)
         features[hidden] = 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape, Layout, Projected, Runs, StandardAttention
+from vlcli.nn import AttentionShape, Layout, Projected, StandardAttention
 
 
 class DisentangledAttention(StandardAttention):
@@ -68,12 +68,12 @@ class DisentangledAttention(StandardAttention):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        asking = Grouping.of(self.sets, x_layout)
+        asking = Grouping(self.sets, x_layout)
         grouped = asking.split(q_in)
         q = self.split(asking.join(self._project_sets("query", grouped)))
         if k_in is None or v_in is None:
             return q, None, None
-        asked = asking if y_layout is x_layout else Grouping.of(self.sets, y_layout)
+        asked = asking if y_layout is x_layout else Grouping(self.sets, y_layout)
         keys = grouped if k_in is q_in and asked is asking else asked.split(k_in)
         values = keys if v_in is k_in else asked.split(v_in)
         k, v = asked.join(self._project_sets("key", keys)), asked.join(self._project_sets("value", values))
@@ -86,7 +86,7 @@ class DisentangledAttention(StandardAttention):
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         if not self.own_outputs:
             return super().output(context, x_layout)
-        asking = Grouping.of(self.sets, x_layout)
+        asking = Grouping(self.sets, x_layout)
         return asking.join(self._project_sets("dense", asking.split(context)))
 
     def projection(self, linear: nn.Linear) -> nn.Module:
@@ -97,8 +97,8 @@ class DisentangledAttention(StandardAttention):
             return []
         copied, parameters = [], dict(self.named_parameters())
         for name, value in parameters.items():
-            source = name.split(".", 2)[2] if name.startswith("others.") else ""
-            if source and name not in filled and source in filled:
+            source = name.split(".", 2)[2] if name.startswith("others.") else name
+            if name not in filled and source in filled:
                 value.data.copy_(parameters[source].data)
                 copied.append(name)
         return copied
@@ -126,26 +126,21 @@ class ModalityLinear(nn.Linear):
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         """Projects tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
-        groups = Grouping.of(self.sets, layout)
+        groups = Grouping(self.sets, layout)
         layers = [super().forward, *(layer.forward for layer in self.others)]
         return groups.join({number: layers[number](tokens) for number, tokens in groups.split(x).items()})
 
 
 class Grouping:
-    """Groups tokens by their set, and puts them back.
+    """Groups tokens by their set, and puts them back; without a layout all take the first set.
 
-    Args:
-        runs: of neighbouring tokens that share a route: columns are cut.
+    Where the layout knows the runs of tokens that share a route, its columns are cut.
     """
 
-    def __init__(self, sets: tuple[int, ...], runs: Runs | None, layout: Layout | None = None) -> None:
+    def __init__(self, sets: tuple[int, ...], layout: Layout | None) -> None:
         self.sets, self.layout = sets, layout
+        runs = ((0, -1),) if layout is None else layout.runs
         self.runs = None if runs is None else [(self._set(route), count) for route, count in runs]
-
-    @classmethod
-    def of(cls, sets: tuple[int, ...], layout: Layout | None) -> Grouping:
-        """Groups the tokens of ``layout``; without one all take the first set."""
-        return cls(sets, ((0, -1),)) if layout is None else cls(sets, layout.runs, layout)
 
     def _set(self, route: int) -> int:
         if route >= len(self.sets):
@@ -179,8 +174,7 @@ class Grouping:
             assert self.layout is not None
             _, order = self.layout.grouped(self.sets)
             whole = torch.cat([grouped[number] for number in sorted(grouped)])  # (B * T, D')
-            tokens: Tensor = whole.index_select(0, order).unflatten(0, self.layout.route.shape)
-            return tokens
+            return torch.unflatten(whole.index_select(0, order), 0, self.layout.route.shape)
         if len(grouped) == 1:
             return next(iter(grouped.values()))
         pieces = {

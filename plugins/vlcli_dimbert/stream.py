@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -115,34 +115,34 @@ class SingleStream(vl.Model):
         return self.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden = self.words(text.ids)
-        if not self.by_mode:
-            hidden = hidden + self.segments.weight[SENTENCE]
+        hidden = self._word_tokens(text.ids)
         layout = vl.Layout.for_text(text.mask, text.special)
         if self.special_route != vl.TEXT:
             layout = replace(layout, route=torch.where(text.special, self.special_route, layout.route), runs=None)
         extra = {} if text.causal is None else {"causal": text.causal}
         return vl.EncoderOutput(hidden, layout, extra=extra)
 
+    def _word_tokens(self, ids: Tensor) -> Tensor:
+        """Embeds words without positions (P, T, D), with the segment of sentences where roles have one."""
+        x: Tensor = self.words(ids)
+        return x if self.by_mode else x + self.segments.weight[SENTENCE]
+
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("dimbert")
         roles = [None, None] if self.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
-        x = self.region_tokens(regions, roles[0])
-        parts, layout = [x], vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        x, layout = self.region_tokens(regions, roles[0]), vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        parts = [(x, layout)]
         if self.separators:
-            end, its_layout = self._separator(x.shape[0], 0, roles[0])
-            parts, layout = [*parts, end], layout + its_layout
+            parts.append(self._separator(x.shape[0], 0, roles[0]))
         if self.concepts is not None:
-            tokens, its_layout, count = self._concepts(images, roles[1])
-            parts, layout = [*parts, tokens], layout + its_layout
-            end, its_layout = self._separator(x.shape[0], count, roles[1])
-            parts, layout = [*parts, end], layout + its_layout
-        return vl.EncoderOutput(torch.cat(parts, 1), layout)
+            tokens, its_layout, after = self._concepts(images, roles[1])
+            parts += [(tokens, its_layout), self._separator(x.shape[0], after, roles[1])]
+        hidden, layouts = zip(*parts, strict=True)
+        return vl.EncoderOutput(torch.cat(hidden, 1), sum(layouts[1:], layout))
 
     def region_tokens(self, regions: vl.Regions, segment: Tensor | None) -> Tensor:
         """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
-        tokens: Tensor = self.regions(regions, segment)
-        return tokens
+        return cast("Tensor", self.regions(regions, segment))
 
     def _concepts(self, images: vl.Images, role: Tensor | None) -> tuple[Tensor, vl.Layout, Tensor]:
         # Word pieces of concepts (M, L, D), their layout, and the position after them (M,).
@@ -221,11 +221,8 @@ class SingleStream(vl.Model):
                 expected=f"at most {len(table.weight)}",
                 hint="raise the model's `images`",
             )
-        scale = (
-            torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
-        )
-        rows: Tensor = table(number.clamp(min=0)) * scale[..., None]
-        return rows
+        scale = torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight)
+        return cast("Tensor", table(number.clamp(min=0)) * scale[..., None])
 
     def _normed(self, x: Tensor, place: Tensor, prefix: int, causal: Tensor | None) -> Tensor:
         # ``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix.
@@ -235,19 +232,16 @@ class SingleStream(vl.Model):
             mode = place.new_zeros(x.shape[0], 1) if causal is None else 4 * causal.long()[:, None]
             segment = torch.cat([mode.expand(-1, prefix), (mode + 1).expand(-1, x.shape[1] - prefix)], 1)  # (P, T)
             x = x + self.segments(segment)
-        tokens: Tensor = self.drop(self.normalise(x, prefix))
-        return tokens
+        return cast("Tensor", self.drop(self.normalise(x, prefix)))
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
         """Normalises tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
-        tokens: Tensor = self.norm(x)
-        return tokens
+        return cast("Tensor", self.norm(x))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        if name.startswith("stack.layers."):
-            return int(name.split(".")[2]) + 1
-        above = name.startswith(("pooler.", "word_head."))
-        return len(self.stack.layers) + 1 if above else None if name.startswith("stack.position") else 0
+        if name.startswith("stack.position"):
+            return None
+        return vl.layer_number(name, {"stack.layers.": 0}, ("pooler.", "word_head."), len(self.stack.layers))

@@ -20,6 +20,7 @@ from vlcli.nn import (
     geometry,
     translate,
 )
+from vlcli_dimbert.embedding import whole_picture
 from vlcli_dimbert.stream import SingleStream
 
 _UNITER = {
@@ -89,8 +90,7 @@ class VLBERTRegions(nn.Module):
         """
         turns = 100 / 1000 ** (torch.arange(self.waves) / self.waves)  # radians over the width of a picture
         weaker = (torch.pi / turns).clamp(max=1).repeat(8)  # of each coordinate sines, then cosines
-        weight = next(self.read.parameters())
-        weight[:, -8 * self.waves :] *= weaker
+        next(self.read.parameters())[:, -8 * self.waves :] *= weaker
 
     def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
         """Embeds features (..., F) with boxes (..., 4): (..., D)."""
@@ -98,8 +98,7 @@ class VLBERTRegions(nn.Module):
         steps = torch.arange(self.waves, device=boxes.device) / self.waves
         angle = 100 * boxes.to(torch.float32)[..., None] / 1000**steps  # (..., 4, F / 8)
         waves = torch.cat([angle.sin(), angle.cos()], -1).flatten(-2)
-        tokens: Tensor = self.read(torch.cat([features.to(kind), waves.to(kind)], -1))
-        return tokens
+        return cast("Tensor", self.read(torch.cat([features.to(kind), waves.to(kind)], -1)))
 
 
 class VLBERT(SingleStream):
@@ -127,14 +126,11 @@ class VLBERT(SingleStream):
         return x if segment is None else x + segment  # the word that regions share lies in their segment's row
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        # ``extra["whole"]`` (M, D) is added to the words.
-        states, regions = super().embed_image(images), images.regions_for("vl-bert")
-        real = regions.mask[..., None].to(regions.features.dtype)
-        mean = (regions.features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
-        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 4)
-        states.extra["whole"] = self.text_look(self.regions(mean, frame))
+        # ``extra["whole"]`` (M, 1, D) is added to the words.
+        states = super().embed_image(images)
+        states.extra["whole"] = self.text_look(self.regions(*whole_picture(images.regions_for("vl-bert"))))
         return states
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        words = text.hidden + image.extra["whole"][:, None] if "whole" in image.extra else text.hidden
+        words = text.hidden + image.extra["whole"] if "whole" in image.extra else text.hidden
         return super().fuse(replace(text, hidden=words), image, record)
