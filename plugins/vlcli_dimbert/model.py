@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vlcli.nn import AttentionMask, DataSpec, EncoderOutput, KeyValueCache, Layout, Text, TiedWordHead
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.embedding import PaperRegions, VLPRegions
-from vlcli_dimbert.stream import SingleStream
+from vlcli_dimbert.stream import SENTENCE, SingleStream
 
 
 @dataclass
@@ -101,11 +101,10 @@ class DiMBERT(SingleStream):
         ids = torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device)
         special = torch.ones_like(ids, dtype=torch.bool)
         layout = Layout.for_text(special, special, route=self.special_route) + image.layout
-        x = torch.cat([self._word_tokens(ids), image.hidden], 1)
+        x = torch.cat([self._in_role(self.words(ids), SENTENCE), image.hidden], 1)
         x = self._placed(x, layout, prefix, special[:, 0])  # (P, prefix, D)
-        cache = KeyValueCache()
+        cache, before = KeyValueCache(), layout.valid.sum(1)
         self.stack(x, layout, AttentionMask(layout.valid), cache=cache)
-        before = layout.valid.sum(1)
         state = Decoding(cache, before, torch.zeros_like(before))
         real = None if text is None else text.mask & ~text.special  # (P, T): specials and padding are passed over
         if text is None or real is None or not real.any():
@@ -118,11 +117,11 @@ class DiMBERT(SingleStream):
         count = state.words[:, None] + real.long().cumsum(1)  # (P, T): 1 for the first word
         layout = replace(Layout.for_text(real), index=count)
         place = state.before[:, None] + count - 1 if self.running else count
-        x = self._normed(self._word_tokens(ids), place, 0, torch.ones_like(state.before, dtype=torch.bool))
-        seen = state.cache.layout
-        assert seen is not None
-        cache = state.cache.copy()
-        mask = AttentionMask(torch.cat([seen.expand(real.shape[0]).valid, real], 1), causal=True)
+        x = self._normed(
+            self._in_role(self.words(ids), SENTENCE), place, 0, torch.ones_like(state.before, dtype=torch.bool)
+        )
+        cache, seen = state.cache.copy(), cast("Layout", state.cache.layout).expand(real.shape[0])
+        mask = AttentionMask(torch.cat([seen.valid, real], 1), causal=True)
         hidden, _ = self.stack(x, layout, mask, cache=cache)
         return replace(state, cache=cache, words=state.words + real.sum(1)), hidden
 

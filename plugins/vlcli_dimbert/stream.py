@@ -115,28 +115,25 @@ class SingleStream(vl.Model):
         return self.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden = self._word_tokens(text.ids)
         layout = vl.Layout.for_text(text.mask, text.special)
         if self.special_route != vl.TEXT:
             layout = replace(layout, route=torch.where(text.special, self.special_route, layout.route), runs=None)
         extra = {} if text.causal is None else {"causal": text.causal}
-        return vl.EncoderOutput(hidden, layout, extra=extra)
+        return vl.EncoderOutput(self._in_role(self.words(text.ids), SENTENCE), layout, extra=extra)
 
-    def _word_tokens(self, ids: Tensor) -> Tensor:
-        """Embeds words without positions (P, T, D), with the segment of sentences where roles have one."""
-        x: Tensor = self.words(ids)
-        return x if self.by_mode else x + self.segments.weight[SENTENCE]
+    def _in_role(self, x: Tensor, role: int) -> Tensor:
+        return x if self.by_mode else x + self.segments.weight[role]
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("dimbert")
-        roles = [None, None] if self.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
-        x, layout = self.region_tokens(regions, roles[0]), vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        x = self.region_tokens(regions, None if self.by_mode else self.segments.weight[REGION])
+        layout = vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
         parts = [(x, layout)]
         if self.separators:
-            parts.append(self._separator(x.shape[0], 0, roles[0]))
+            parts.append(self._separator(x.shape[0], 0, REGION))
         if self.concepts is not None:
-            tokens, its_layout, after = self._concepts(images, roles[1])
-            parts += [(tokens, its_layout), self._separator(x.shape[0], after, roles[1])]
+            tokens, its_layout, after = self._concepts(images)
+            parts += [(tokens, its_layout), self._separator(x.shape[0], after, CONCEPTS)]
         hidden, layouts = zip(*parts, strict=True)
         return vl.EncoderOutput(torch.cat(hidden, 1), sum(layouts[1:], layout))
 
@@ -144,26 +141,24 @@ class SingleStream(vl.Model):
         """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
         return cast("Tensor", self.regions(regions, segment))
 
-    def _concepts(self, images: vl.Images, role: Tensor | None) -> tuple[Tensor, vl.Layout, Tensor]:
-        # Word pieces of concepts (M, L, D), their layout, and the position after them (M,).
+    def _concepts(self, images: vl.Images) -> tuple[Tensor, vl.Layout, Tensor]:
+        # Word pieces of concepts (M, L, D), their layout, and the position after them (M, 1).
         if images.concepts is None or self.concepts is None:
             hint = "name a store of concepts in `features`, or leave them out: concepts: 0"
             raise DataError("The model reads visual concepts, and the batch has none.", hint=hint)
         pieces, slot, _ = self.concepts(images.concepts)
         real = pieces >= 0
-        tokens = self.words(pieces.clamp(min=0))
         layout = vl.Layout.for_text(real, route=vl.CONCEPT, source=1)
         layout.index = real.long().cumsum(1) - 1 if self.by_piece else slot
-        after = (layout.index.masked_fill(~real, -1)).amax(1) + 1
-        return tokens if role is None else tokens + role, layout, after
+        after = layout.index.masked_fill(~real, -1).amax(1, keepdim=True) + 1
+        return self._in_role(self.words(pieces.clamp(min=0)), CONCEPTS), layout, after
 
-    def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, vl.Layout]:
+    def _separator(self, rows: int, place: Tensor | int, role: int) -> tuple[Tensor, vl.Layout]:
         # [SEP] (M, 1, D) at a position of its own.
-        word = self.words.weight[self.data_spec.sep_id]
-        x = (word if role is None else word + role).expand(rows, 1, -1)
+        x = self._in_role(self.words.weight[self.data_spec.sep_id], role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
         layout = vl.Layout.for_text(real, real, route=self.special_route, source=1)
-        layout.index = layout.index + (place[:, None] if isinstance(place, Tensor) else place)
+        layout.index = layout.index + place
         return x, layout
 
     def fuse(
@@ -193,7 +188,7 @@ class SingleStream(vl.Model):
 
     def _placed(self, x: Tensor, layout: vl.Layout, prefix: int, causal: Tensor | None) -> Tensor:
         # Tokens (P, T, D) with their positions and, by mode, their segments, normalised.
-        longest = len(self.places.weight)
+        longest = self.places.num_embeddings
         words = layout.route.shape[1] - (0 if self.running else prefix - 1)
         if not torch.compiler.is_exporting() and words > longest:
             raise DataError(
@@ -226,12 +221,10 @@ class SingleStream(vl.Model):
 
     def _normed(self, x: Tensor, place: Tensor, prefix: int, causal: Tensor | None) -> Tensor:
         # ``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix.
-        rows = len(self.places.weight)
-        x = x + self.places(place.clamp(0, rows - 1)).masked_fill((place < 0)[..., None], 0)
+        x = x + self.places(place.clamp(0, self.places.num_embeddings - 1)).masked_fill((place < 0)[..., None], 0)
         if self.by_mode:
             mode = place.new_zeros(x.shape[0], 1) if causal is None else 4 * causal.long()[:, None]
-            segment = torch.cat([mode.expand(-1, prefix), (mode + 1).expand(-1, x.shape[1] - prefix)], 1)  # (P, T)
-            x = x + self.segments(segment)
+            x = x + self.segments(mode + (torch.arange(x.shape[1], device=x.device) >= prefix).long())  # (P, T, D)
         return cast("Tensor", self.drop(self.normalise(x, prefix)))
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
