@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -116,27 +116,16 @@ class CaptionModelling(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         share = self.share if bidirectional is None else bidirectional
-        shares = {
-            "bidirectional": share,
-            "probability": probability,
-            "mask_share + random_share": mask_share + random_share,
-        }
+        hidden = mask_share + random_share
+        shares = {"bidirectional": share, "probability": probability, "mask_share + random_share": hidden}
         wrong = [f"{name} {value}" for name, value in shares.items() if not 0 <= value <= 1]
         if wrong or not 0 <= drop_worst < 1:
             got = ", ".join(wrong) or f"drop_worst {drop_worst}"
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
-        self._corruption = MaskCaption(
-            data_spec,
-            probability,
-            (mask_share, random_share),
-            share,
-            rule=rule,
-            limit=limit,
-            end=end,
-            view=view,
-            picker=role_picker(roles, role_share, phrase),
-        )
+        options: dict[str, Any] = {"rule": rule, "limit": limit, "end": end, "view": view}
+        options["picker"] = role_picker(roles, role_share, phrase)
+        self._corruption = MaskCaption(data_spec, probability, (mask_share, random_share), share, **options)
 
     def corruption(self) -> Corruption:
         return self._corruption
@@ -145,8 +134,7 @@ class CaptionModelling(Objective):
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return ObjectiveOutput({})
-        rows = view.text_rows
-        labels = view.mask_labels[MARK].index_select(0, rows)  # (B, T)
+        labels = view.mask_labels[MARK].index_select(0, view.text_rows)  # (B, T)
         hidden = step.fused(self.view, rows="text").text.hidden
         masked = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, masked)  # (K, D)

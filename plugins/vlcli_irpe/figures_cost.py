@@ -13,10 +13,11 @@ from typing import Any, Literal
 import torch
 
 from vlcli import registry
-from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
+from vlcli.drawings import DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli.nn import DataSpec, Model, model_macs
 from vlcli.registry import Spec
+from vlcli_irpe.figures import Plot
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
 ENCODINGS: dict[str, Spec | None] = {
@@ -31,7 +32,7 @@ ENCODINGS: dict[str, Spec | None] = {
 Size = Literal["tiny", "small", "base"]
 
 
-class ExtraMacs(Drawing):
+class ExtraMacs(Plot):
     """Multiply-accumulates that iRPE adds to DeiT, by resolution and implementation (Figure 4).
 
     *Per bucket* is what runs here: every token meets every bucket once (Eq. 27). *Per pair* multiplies a vector for
@@ -44,8 +45,6 @@ class ExtraMacs(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 4"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(
         self,
@@ -80,11 +79,10 @@ class ExtraMacs(Drawing):
     def _row(self, pixels: int) -> dict[str, Any]:
         bare, model = self._macs(pixels, None)
         tokens = model.grid[0] * model.grid[1] + model.specials
-        layers, dim = len(model.stack.layers), model.dim
         extra = {}
         for label in self.sides:
             extra[f"{label}, per bucket"] = self._macs(pixels, ENCODINGS[f"iRPE {label}"])[0] - bare
-            extra[f"{label}, per pair"] = len(label) * layers * tokens**2 * dim
+            extra[f"{label}, per pair"] = len(label) * model.depth * tokens**2 * model.dim
         return {"resolution": pixels, "tokens": tokens, "none": bare, "extra": extra}
 
     def _macs(self, pixels: int, position: Spec | None) -> tuple[int, Any]:
@@ -105,7 +103,7 @@ class Trial:
     dtype: str
 
 
-class Speed(Drawing):
+class Speed(Plot):
     """Time and memory of DeiT with encodings, to the same model without, measured on this machine (Figure 10).
 
     Every round times each model once, in an order that turns; a ratio is the median over rounds. Memory is the peak of
@@ -122,8 +120,6 @@ class Speed(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 10"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(
         self,
@@ -163,8 +159,10 @@ class Speed(Drawing):
             for name in self.names
         ]
         facts = {"trial": vars(trial), "torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
-        figure = self._figure(rows, trial)
-        return [save_picture(figure, scene.folder / "speed.png"), save_numbers(facts, scene.folder / "speed.json")]
+        return [
+            save_picture(self._figure(rows, trial), scene.folder / "speed.png"),
+            save_numbers(facts, scene.folder / "speed.json"),
+        ]
 
     def _times(self, trial: Trial, scene: DrawingContext) -> dict[str, list[float]]:
         steps = {name: step_of(trial, name) for name in self.names}

@@ -11,7 +11,7 @@ is kept for it.
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -41,17 +41,17 @@ class LookupTable(nn.Module):
     def __init__(self, shape: tuple[int, ...], init: Init) -> None:
         super().__init__()
         self.name = "lookup_table_weight" if len(shape) == 3 else "lookup_table_bias"
-        self.register_parameter(self.name, nn.Parameter(torch.zeros(shape)))
+        table = torch.zeros(shape)
         if init == "xavier":
-            nn.init.xavier_uniform_(self.table)
+            nn.init.xavier_uniform_(table)
         elif init == "normal":
-            nn.init.normal_(self.table, std=0.02)
+            nn.init.normal_(table, std=0.02)
+        self.register_parameter(self.name, nn.Parameter(table))
 
     @property
     def table(self) -> Tensor:
         """The parameter."""
-        table: Tensor = getattr(self, self.name)
-        return table
+        return cast("Tensor", getattr(self, self.name))
 
 
 class BucketPosition(PairwisePosition):
@@ -100,9 +100,8 @@ class BucketPosition(PairwisePosition):
             for side in sides:
                 inner = (width or shape.head_dim, count) if contextual else (count,)
                 size = (heads, *(inner[::-1] if side == "value" else inner))
-                parts = ("rp_rows", "rp_cols")[: rule.tables]
-                tables = nn.ModuleDict({part: LookupTable(size, init) for part in parts})
-                layer[LETTERS[side]] = tables if rule.tables == 2 else tables["rp_rows"]
+                rows, *columns = (LookupTable(size, init) for _ in range(rule.tables))
+                layer[LETTERS[side]] = nn.ModuleDict({"rp_rows": rows, "rp_cols": columns[0]}) if columns else rows
             self.layers.append(layer)
 
     def objection(self, slot: Slot) -> str:
