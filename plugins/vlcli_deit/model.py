@@ -125,7 +125,17 @@ class DeiT(vl.Model):
         encodings = vl.with_grid([absolute, *vl.chosen(position)], self.grid, self.specials)
         self.positions, pairwise = vl.build_positions(encodings, shape, self.slots["position"])
         self.drop = nn.Dropout(dropout)
-        self.stack = self._stack(shape, replace(vl.VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
+        positions: Any = self.positions
+        generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
+        if generators and max(generators) >= depth:
+            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
+        style = replace(vl.VIT_STYLE, dropout=dropout)
+        rates = [drop_path * number / max(depth - 1, 1) for number in range(depth)]
+        blocks = [
+            Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
+            for number, rate in enumerate(rates)
+        ]
+        self.stack = vl.Stack(blocks, pairwise, nn.LayerNorm(width, eps=style.eps))
         self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None
@@ -144,25 +154,6 @@ class DeiT(vl.Model):
                 hint="set image_size",
             )
         return height // self.patch_size, width // self.patch_size
-
-    def _stack(
-        self,
-        shape: vl.AttentionShape,
-        style: vl.BlockStyle,
-        drop_path: float,
-        attention: Spec | str,
-        pairwise: vl.PairwisePosition | None,
-    ) -> vl.Stack:
-        positions: Any = self.positions
-        generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
-        if generators and max(generators) >= shape.layers:
-            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
-        rates = [drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
-        blocks = [
-            Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
-            for number, rate in enumerate(rates)
-        ]
-        return vl.Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
 
     @property
     def dim(self) -> int:

@@ -98,10 +98,9 @@ class HideRegions(Corruption):
         hidden = rng.random(len(image.features)) < self.probability
         features, fields = image.features.copy(), dict(image.fields)
         features[hidden] = 0
-        for name, blank in (("class_probs", 0), ("class_scores", 0), ("classes", -1)):
-            if name in fields:
-                fields[name] = fields[name].copy()
-                fields[name][hidden] = blank
+        for name in fields.keys() & {"class_probs", "class_scores", "classes"}:
+            fields[name] = fields[name].copy()
+            fields[name][hidden] = -1 if name == "classes" else 0
         sample.images[0] = replace(image, features=features, fields=fields)
         sample.mask_labels.regions[REGIONS] = hidden
 
@@ -140,16 +139,14 @@ class MaskedRoI(Objective):
         if regions.classes is None:
             raise DataError("The feature store holds no classes of its regions.", where="masked-roi")
         count = regions.mask.shape[1]
-        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
-        truth = regions.classes.index_select(0, clean_rows)  # (B, R)
-        asked = mark.index_select(0, rows)[:, :count].bool() & (truth >= 0)
+        truth = regions.classes.index_select(0, clean.image_rows[:, 0])  # (B, R)
+        asked = mark.index_select(0, view.image_rows[:, 0])[:, :count].bool() & (truth >= 0)
         hidden = step.fused(self.view).image.hidden[:, :count]  # the first picture's come first
-        logits = full_precision(self.head(hidden[asked]))
-        return _classified("object", logits, truth[asked])
+        return _classified("object", self.head(hidden[asked]), truth[asked])
 
 
 def _classified(name: str, logits: Tensor, truth: Tensor) -> ObjectiveOutput:
-    loss = F.cross_entropy(logits, truth, reduction="none")
+    loss = F.cross_entropy(full_precision(logits), truth, reduction="none")
     return ObjectiveOutput({name: Mean.of(loss)}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
 
@@ -228,5 +225,4 @@ class MaskedConcept(Objective):
         truth = pieces.index_select(0, rows)
         asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)
         hidden = step.fused(self.view).image.extra["concepts"][:, : truth.shape[1]]
-        logits = full_precision(step.model.word_scores(hidden[asked]))
-        return _classified("concept", logits, truth[asked])
+        return _classified("concept", step.model.word_scores(hidden[asked]), truth[asked])

@@ -10,8 +10,6 @@ from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, DataSpec, Regions, 
 
 WITH_BACKGROUND = 1601
 """Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
-
-
 PLACE_SCALE = 0.4
 """What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives."""
 
@@ -74,8 +72,8 @@ class PaperRegions(nn.Module):
         Args:
             std: deviation with which the model draws its weights; with the published one the norms start at 1.
         """
-        for norm in (self.place_norm, self.label_norm):
-            if norm is not None and std > PUBLISHED_STD and len(self.appearance) > 1:
+        for norm in filter(None, (self.place_norm, self.label_norm)):
+            if std > PUBLISHED_STD and len(self.appearance) > 1:
                 nn.init.constant_(norm.weight, PLACE_SCALE)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
@@ -85,7 +83,7 @@ class PaperRegions(nn.Module):
         if self.label is not None and self.label_norm is not None:
             probs = class_probabilities(regions, self.columns).to(look.dtype)
             parts.append(self.label_norm(self.label(probs)))
-        terms: list[Tensor] = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
+        terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
             return sum(terms[1:], terms[0])
         return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))

@@ -56,7 +56,6 @@ class GridBlocks:
     grid: TokenGrid
     front: int
     groups: int
-    extra: int
     keys: Stretches
     queries: Stretches
     rows: Tensor
@@ -71,9 +70,9 @@ class GridBlocks:
     def bucket_sums(self, weights: Tensor) -> Tensor:
         """Sums probabilities (n, T, groups * columns) per bucket: (n, T, buckets and the extra one)."""
         shape, first = (self.grid.rows, self.grid.columns), self.front * self.grid.columns
-        last = first + shape[0] * shape[1]
-        plane = slice(self.grid.front, self.grid.front + shape[0] * shape[1])  # the tokens of the plane
-        sums = weights.new_zeros(*weights.shape[:2], self.extra + 1)
+        last = first + math.prod(shape)
+        plane = slice(self.grid.front, self.grid.front + math.prod(shape))  # the tokens of the plane
+        sums = weights.new_zeros(*weights.shape[:2], self.rows.shape[1] ** 2 + 1)
         sums[..., -1] = weights.sum(-1)  # of queries off the plane, whose keys all fall into the extra bucket
         seen = weights[:, plane]
         met = self.rows[:, None] @ seen[..., first:last].unflatten(2, shape).unflatten(1, shape)  # (n, y, x, side, x')
@@ -119,7 +118,6 @@ def grid_blocks(rule: BucketRule, grid: TokenGrid, mirrored: bool) -> GridBlocks
             grid,
             front,
             front + grid.rows + back,
-            rule.buckets,
             _of_keys(rows, columns, grid, side, front, back),
             _of_queries(*((rows.T, columns.T) if mirrored else (rows, columns)), grid, side, front, back),
             torch.stack([rows == bucket for bucket in range(side)], 1).float(),

@@ -47,12 +47,9 @@ _TIMM = (
     (r"^head\.", "head.fc."),
     (r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.", r"layers.\1.blocks.\2.attn."),
     (r"^stages\.", "layers."),
-    (r"\.window\.norm\.", ".norm1."),
-    (r"\.window\.attention\.(?:query|key|value)\.", ".attn.qkv."),
-    (r"\.window\.attention\.dense\.", ".attn.proj."),
-    (r"\.feed_forward\.norm\.", ".norm2."),
-    (r"\.feed_forward\.inner\.", ".mlp.fc1."),
-    (r"\.feed_forward\.outer\.", ".mlp.fc2."),
+    (r"\.window\.", ".self_attention."),
+    (r"\.self_attention\.attention\.(?:query|key|value)\.", ".attn.qkv."),
+    *((rf"\.{re.escape(ours)}", f".{theirs}") for ours, theirs in vl.TIMM_NAMES.items()),
 )
 
 
