@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import vlcli.nn as vl
 from vlcli.errors import ComponentError, DataError
-from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli.registry import AttentionSpec, PositionSpec
 
 _FIXED = {"patch.": "patch_embed.proj.", "stack.norm.": "norm.", "positions.0.table.weight": "pos_embed"}
 _TABLES = re.compile(r"^stack\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
@@ -48,15 +48,7 @@ SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 class Block(vl.TransformerLayer):
     """A transformer layer, followed by a generator of positions or by nothing."""
 
-    def __init__(
-        self,
-        shape: vl.AttentionShape,
-        style: vl.BlockStyle,
-        attention: Spec | str,
-        behind: Callable[[Tensor, vl.Layout], Tensor] | None,
-    ) -> None:
-        super().__init__(shape, None, style, attention)
-        self.behind = behind
+    behind: Callable[[Tensor, vl.Layout], Tensor] | None = None
 
     def forward(self, x: Tensor, context: vl.AttentionContext = vl.NO_CONTEXT) -> Tensor:
         x = super().forward(x, context)  # (B, T, D)
@@ -131,10 +123,9 @@ class DeiT(vl.Model):
             raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
         style = replace(vl.VIT_STYLE, dropout=dropout)
         rates = [drop_path * number / max(depth - 1, 1) for number in range(depth)]
-        blocks = [
-            Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
-            for number, rate in enumerate(rates)
-        ]
+        blocks = [Block(shape, None, replace(style, drop_path=rate), attention) for rate in rates]
+        for number, generator in generators.items():
+            blocks[number].behind = generator
         self.stack = vl.Stack(blocks, pairwise, nn.LayerNorm(width, eps=style.eps))
         self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
@@ -146,13 +137,9 @@ class DeiT(vl.Model):
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         if height % self.patch_size or width % self.patch_size:
-            raise DataError(
-                "The image is no multiple of the patch.",
-                where="model deit",
-                got=f"{height}x{width}",
-                expected=f"multiples of {self.patch_size}",
-                hint="set image_size",
-            )
+            what, got = "The image is no multiple of the patch.", f"{height}x{width}"
+            expected = f"multiples of {self.patch_size}"
+            raise DataError(what, where="model deit", got=got, expected=expected, hint="set image_size")
         return height // self.patch_size, width // self.patch_size
 
     @property

@@ -21,9 +21,7 @@ _OUTSIDE = {
     "query_embed.": "model.query_position_embeddings.",
     "decoder_norm.": "model.decoder.layernorm.",
     "class_embed.": "class_labels_classifier.",
-    "bbox_embed.0.": "bbox_predictor.layers.0.",
-    "bbox_embed.2.": "bbox_predictor.layers.1.",
-    "bbox_embed.4.": "bbox_predictor.layers.2.",
+    **{f"bbox_embed.{2 * number}.": f"bbox_predictor.layers.{number}." for number in range(3)},
 }
 _LAYER = {
     "self_attention.norm.": "self_attn_layer_norm.",

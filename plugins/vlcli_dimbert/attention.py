@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -138,24 +138,17 @@ class Grouping:
     """
 
     def __init__(self, sets: tuple[int, ...], layout: Layout | None) -> None:
-        self.sets, self.layout = sets, layout
+        self.sets, self.layout = sets, cast("Layout", layout)  # without one there are runs
         runs = ((0, -1),) if layout is None else layout.runs
-        self.runs = None if runs is None else [(self._set(route), count) for route, count in runs]
-
-    def _set(self, route: int) -> int:
-        if route >= len(self.sets):
-            raise ComponentError(
-                "A token's route has no set of projections.",
-                where="attention disentangled",
-                got=f"route {route}, sets {list(self.sets)}",
-                hint="name a set for every route the model uses",
-            )
-        return self.sets[route]
+        if beyond := [route for route, _ in runs or () if route >= len(sets)]:
+            what, hint = "A token's route has no set of projections.", "name a set for every route the model uses"
+            got = f"route {beyond[0]}, sets {list(sets)}"
+            raise ComponentError(what, where="attention disentangled", got=got, hint=hint)
+        self.runs = None if runs is None else [(sets[route], count) for route, count in runs]
 
     def split(self, x: Tensor) -> dict[int, Tensor]:
         """Splits ``x`` (B, T, D) by set: (B, T', D) each, or (K, D) where rows differ."""
         if self.runs is None:
-            assert self.layout is not None
             self.layout = self.layout.expand(len(x))
             groups, _ = self.layout.grouped(self.sets)
             flat = x.flatten(0, 1)  # (B * T, D)
@@ -171,7 +164,6 @@ class Grouping:
     def join(self, grouped: dict[int, Tensor]) -> Tensor:
         """Joins the groups of :meth:`split`: (B, T, D')."""
         if self.runs is None:
-            assert self.layout is not None
             _, order = self.layout.grouped(self.sets)
             whole = torch.cat([grouped[number] for number in sorted(grouped)])  # (B * T, D')
             return torch.unflatten(whole.index_select(0, order), 0, self.layout.route.shape)

@@ -83,7 +83,7 @@ class PaperRegions(nn.Module):
         if self.label is not None and self.label_norm is not None:
             probs = class_probabilities(regions, self.columns).to(look.dtype)
             parts.append(self.label_norm(self.label(probs)))
-        terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
+        terms: list[Tensor] = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
             return sum(terms[1:], terms[0])
         return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))
@@ -106,7 +106,10 @@ class VLPRegions(nn.Module):
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
         look = self.appearance(regions.features.to(next(self.place.parameters()).dtype))
-        probs = with_background(regions, self.columns)
+        probs = regions.class_probs
+        if probs is None or probs.shape[-1] == self.columns:  # the remainder is the background's
+            probs = class_probabilities(regions, self.columns)
+            probs = torch.cat([(1 - probs.sum(-1, keepdim=True)).clamp(min=0), probs], -1)
         # Geometry as the released loader computes it, of boxes in pixels.
         sizes = regions.sizes.flip(-1).repeat(1, 2)[:, None].to(regions.boxes.dtype)  # (M, 1, 4): W H W H
         boxes = regions.boxes * sizes
@@ -151,14 +154,6 @@ def class_probabilities(regions: Regions, columns: int) -> Tensor:
     known = (regions.classes >= 0) & (regions.classes < columns)
     share = confidence(regions).masked_fill(~known, 0)[..., None].to(blank.dtype)
     return blank.scatter(-1, regions.classes.clamp(0, columns - 1)[..., None], share)
-
-
-def with_background(regions: Regions, columns: int) -> Tensor:
-    """Returns class probabilities (M, R, 1 + columns), the background's in front: as stored, or the remainder."""
-    if regions.class_probs is not None and regions.class_probs.shape[-1] > columns:
-        return regions.class_probs
-    probs = class_probabilities(regions, columns)
-    return torch.cat([(1 - probs.sum(-1, keepdim=True)).clamp(min=0), probs], -1)
 
 
 class ConceptPieces(nn.Module):

@@ -191,13 +191,10 @@ class SingleStream(vl.Model):
         longest = self.places.num_embeddings
         words = layout.route.shape[1] - (0 if self.running else prefix - 1)
         if not torch.compiler.is_exporting() and words > longest:
-            raise DataError(
-                "A sequence is longer than the position table.",
-                where="model dimbert",
-                got=f"{words} tokens",
-                expected=f"at most {longest}",
-                hint="lower text.length, or raise the model's length",
-            )
+            what, where = "A sequence is longer than the position table.", "model dimbert"
+            got, expected = f"{words} tokens", f"at most {longest}"
+            hint = "lower text.length, or raise the model's length"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
         if self.which_picture is not None:
             x = x + self._picture_rows(layout, self.which_picture)
         place = layout.valid.long().cumsum(1) - 1 if self.running else layout.index
@@ -209,13 +206,9 @@ class SingleStream(vl.Model):
         # seen among the former and drown the latter.
         number = layout.source - 1  # words are source 0
         if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
-            raise DataError(
-                "An example has more pictures than the model tells apart.",
-                where="model dimbert",
-                got=f"{int(number.max()) + 1} pictures",
-                expected=f"at most {len(table.weight)}",
-                hint="raise the model's `images`",
-            )
+            what, hint = "An example has more pictures than the model tells apart.", "raise the model's `images`"
+            got, expected = f"{int(number.max()) + 1} pictures", f"at most {len(table.weight)}"
+            raise DataError(what, where="model dimbert", got=got, expected=expected, hint=hint)
         scale = torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight)
         return cast("Tensor", table(number.clamp(min=0)) * scale[..., None])
 

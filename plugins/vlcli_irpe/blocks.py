@@ -111,46 +111,32 @@ def blocked_attention(
 def grid_blocks(rule: BucketRule, grid: TokenGrid, mirrored: bool) -> GridBlocks:
     """Returns the stretches of a grid against itself, made once."""
     rows, columns = axis_buckets(rule, grid)  # (rows, rows), (columns, columns)
-    side = 2 * rule.bound + 1
-    front, back = (math.ceil(count / grid.columns) for count in (grid.front, grid.back))
+    side, width = 2 * rule.bound + 1, grid.columns
+    front, back = (math.ceil(count / width) for count in (grid.front, grid.back))
     with torch.inference_mode(False):
-        return GridBlocks(
-            grid,
-            front,
-            front + grid.rows + back,
-            _of_keys(rows, columns, grid, side, front, back),
-            _of_queries(*((rows.T, columns.T) if mirrored else (rows, columns)), grid, side, front, back),
-            torch.stack([rows == bucket for bucket in range(side)], 1).float(),
-            torch.stack([columns == bucket for bucket in range(side)], 2).float(),
-        )
-
-
-def _of_keys(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front: int, back: int) -> Stretches:
-    # Each query has a stretch for each bucket of rows, and one more of what pairs off the plane get.
-    cells = torch.arange(grid.rows * grid.columns)
-    count, extra = len(cells) + grid.outside, side * side
-    inner = slice(grid.front, grid.front + len(cells))
-    index = torch.full((count, side + 1, grid.columns), extra)
-    index[inner, :side] = torch.arange(side)[:, None] * side + columns[cells % grid.columns][:, None]
-    index += torch.arange(count)[:, None, None] * (extra + 1)
-    picks = torch.full((count, front + grid.rows + back), side)
-    picks[inner, front : front + grid.rows] = rows[cells // grid.columns]
-    picks += torch.arange(count)[:, None] * (side + 1)
-    return Stretches(index.flatten(0, 1), picks.flatten().int())
-
-
-def _of_queries(rows: Tensor, columns: Tensor, grid: TokenGrid, side: int, front: int, back: int) -> Stretches:
-    # Each row of keys has a stretch for each column of queries and bucket of rows, and one for those off the plane.
-    cells, width = torch.arange(grid.rows * grid.columns), grid.columns
-    count, extra, groups = len(cells) + grid.outside, side * side, front + grid.rows + back
-    key = grid.front + cells.view(grid.rows, width)  # (y', x')
-    bucket = torch.arange(side)[:, None, None] * side + columns[:, None, None]  # (x, r, 1, x')
-    inner = key * (extra + 1) + bucket  # (x, r, y', x')
-    off = torch.arange(count) * (extra + 1) + extra  # (T,): whatever the query
-    before, behind = front * width - grid.front, back * width - grid.back
-    framed = torch.cat([off[:1].repeat(before), off, off[-1:].repeat(behind)]).view(-1, width)  # (groups, x')
-    index = torch.cat([inner.flatten(0, 2), framed])
-    picks = (inner[..., 0].numel() + torch.arange(groups)).repeat(count, 1)  # (T, groups)
-    stretch = (cells[:, None] % width * side + rows[cells // width]) * grid.rows + torch.arange(grid.rows)
-    picks[grid.front : grid.front + len(cells), front : front + grid.rows] = stretch
-    return Stretches(index, picks.flatten().int())
+        cells, extra, groups = torch.arange(grid.rows * width), side * side, front + grid.rows + back
+        tokens = torch.arange(len(cells) + grid.outside)  # (T,)
+        plane, middle = slice(grid.front, grid.front + len(cells)), slice(front, front + grid.rows)
+        # Each query has a stretch for each bucket of rows, and one more of what pairs off the plane get.
+        index = torch.full((len(tokens), side + 1, width), extra)
+        index[plane, :side] = torch.arange(side)[:, None] * side + columns[cells % width][:, None]
+        index += tokens[:, None, None] * (extra + 1)
+        picks = torch.full((len(tokens), groups), side)
+        picks[plane, middle] = rows[cells // width]
+        picks += tokens[:, None] * (side + 1)
+        keys = Stretches(index.flatten(0, 1), picks.flatten().int())
+        # Each row of keys has a stretch for each column of queries and bucket of rows, and one for those off the plane.
+        met_rows, met_columns = (rows.T, columns.T) if mirrored else (rows, columns)
+        key = grid.front + cells.view(grid.rows, width)  # (y', x')
+        bucket = torch.arange(side)[:, None, None] * side + met_columns[:, None, None]  # (x, r, 1, x')
+        inner = key * (extra + 1) + bucket  # (x, r, y', x')
+        off = tokens * (extra + 1) + extra  # (T,): whatever the query
+        before, behind = front * width - grid.front, back * width - grid.back
+        framed = torch.cat([off[:1].repeat(before), off, off[-1:].repeat(behind)]).view(-1, width)  # (groups, x')
+        picks = (inner[..., 0].numel() + torch.arange(groups)).repeat(len(tokens), 1)  # (T, groups)
+        stretch = (cells[:, None] % width * side + met_rows[cells // width]) * grid.rows + torch.arange(grid.rows)
+        picks[plane, middle] = stretch
+        queries = Stretches(torch.cat([inner.flatten(0, 2), framed]), picks.flatten().int())
+        by_row = torch.stack([rows == bucket for bucket in range(side)], 1).float()
+        by_column = torch.stack([columns == bucket for bucket in range(side)], 2).float()
+    return GridBlocks(grid, front, groups, keys, queries, by_row, by_column)

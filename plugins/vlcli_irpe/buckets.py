@@ -86,8 +86,7 @@ class BucketRule:
         by_row, by_column = index(rows, self.ratio) + self.bound, index(columns, self.ratio) + self.bound
         if self.method == "product":
             return (by_row * (2 * self.bound + 1) + by_column,)
-        by_row = by_row + 0 * columns.long()  # broadcast
-        return (by_row,) if self.method == "sequence" else (by_row, by_column + 0 * rows.long())
+        return tuple(torch.broadcast_tensors(by_row, by_column))[: self.tables]
 
 
 def ratio_for(buckets: int, method: Method) -> float:

@@ -1,15 +1,17 @@
 """Exports weights under the names of the published code, iRPE's tables among them (``irpe-names``)."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.export import Exported, Exporter, Trained, largest_difference
 from vlcli.files import written
-from vlcli.nn import read_weights
+from vlcli.nn import Model, read_weights
 from vlcli.progress import Progress
 
 
@@ -31,16 +33,13 @@ class ReleasedNames(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         model, state = trained.model, trained.model.state_dict()
-        try:
-            named = model.released_state(state)
-        except NotImplementedError as error:
-            raise ComponentError(
-                "The release has no names for this model.",
-                where="exporter irpe-names",
-                got=type(model).__name__,
-                expected="model: deit or detr",
-                hint="format: safetensors",
-            ) from error
+        named: dict[str, Tensor] = {}
+        with suppress(NotImplementedError):
+            named = model.released_state(state) if isinstance(model, Model) else {}
+        if not named:
+            what, hint = "The release has no names for this model.", "format: safetensors"
+            got, expected = type(model).__name__, "model: deit or detr"
+            raise ComponentError(what, where="exporter irpe-names", got=got, expected=expected, hint=hint)
         named = {name: value.detach().cpu().contiguous() for name, value in named.items()}
         final = folder / f"model.{self.file}"
         with written(final) as beside:

@@ -22,10 +22,7 @@ from vlcli_irpe.figures import Plot
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
 ENCODINGS: dict[str, Spec | None] = {
     "none": None,
-    "Shaw": {"name": "shaw"},
-    "Transformer-XL": {"name": "transformer-xl"},
-    "Huang": {"name": "huang"},
-    "SASA": {"name": "sasa"},
+    **{label: {"name": label.lower()} for label in ("Shaw", "Transformer-XL", "Huang", "SASA")},
     **{f"iRPE {label}": {"name": "irpe", "sides": sides} for label, sides in SIDES.items()},
 }
 """Product with 50 buckets (iRPE), and what Figure 10 compares it with as supplement 4 sets it up."""
@@ -159,10 +156,8 @@ class Speed(Plot):
             for name in self.names
         ]
         facts = {"trial": vars(trial), "torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
-        return [
-            save_picture(self._figure(rows, trial), scene.folder / "speed.png"),
-            save_numbers(facts, scene.folder / "speed.json"),
-        ]
+        figure = self._figure(rows, trial)
+        return [save_picture(figure, scene.folder / "speed.png"), save_numbers(facts, scene.folder / "speed.json")]
 
     def _times(self, trial: Trial, scene: DrawingContext) -> dict[str, list[float]]:
         steps = {name: step_of(trial, name) for name in self.names}

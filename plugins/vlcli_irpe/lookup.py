@@ -229,13 +229,13 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = Fals
         scores: (B or 1, H, T, K) for each table: of the queries, or of the keys where ``by_keys``.
     """
     if isinstance(ids, AxisIndex):
-        pairs = _by_query_axes(*scores, ids)
+        pairs = _by_query_axes(ids, *scores)
         return pairs.transpose(-1, -2) if by_keys else pairs
     look = by_key if by_keys else by_query
     return added(look(z, part) for z, part in zip(scores, ids, strict=True))
 
 
-def _by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIndex) -> Tensor:
+def _by_query_axes(ids: AxisIndex, rows: Tensor, columns: Tensor) -> Tensor:
     # Two small look-ups and one sum over all pairs, of scores (B or 1, H, T, K) of row and of column buckets.
     plane = (by_query(rows, ids.rows)[..., :, None] + by_query(columns, ids.columns)[..., None, :]).flatten(-2)
     if not ids.other.outside:

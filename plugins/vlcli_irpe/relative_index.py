@@ -46,9 +46,9 @@ class AxisIndex:
         columns: (1, 1, T, columns of the other grid) int64.
     """
 
+    other: TokenGrid
     rows: Tensor
     columns: Tensor
-    other: TokenGrid
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def bucket_ids(
 
     outside = bool(x.outside + y.outside)
     if axes and rule.method == "cross":
-        by_columns = AxisIndex(*ids(mirrored, "columns"), other=x) if queries else ()
-        return RelativeIndex(AxisIndex(*ids(False, "rows"), other=y), by_columns, outside)
+        by_columns = AxisIndex(x, *ids(mirrored, "columns")) if queries else ()
+        return RelativeIndex(AxisIndex(y, *ids(False, "rows")), by_columns, outside)
     return RelativeIndex(ids(False), ids(True) if mirrored else (), outside, x if x == y else None)
 
 
@@ -259,12 +259,12 @@ def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:
-        raise ComponentError(
+        what, expected = (
             "Boxes have no order, so a one-dimensional encoding cannot number them.",
-            where="position with plane: sequence",
-            expected="a sentence or a grid",
-            hint="use plane: product",
+            "a sentence or a grid",
         )
+        where, hint = "position with plane: sequence", "use plane: product"
+        raise ComponentError(what, where=where, expected=expected, hint=hint)
     columns = layout.grid[1] if layout.grid else 0
     line = layout.centre[..., 0] * columns + layout.centre[..., 1]  # (B, T)
     line = torch.where(layout.index >= 0, layout.index.to(line.dtype), line)

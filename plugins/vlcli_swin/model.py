@@ -132,7 +132,7 @@ class Windows:
         x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (B, rows, columns, D)
         if shifted:
             x = x.roll(self.shift, (1, 2))
-        return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
+        return cast("Tensor", x[:, : self.grid[0], : self.grid[1]].flatten(1, 2))
 
     def allowed(self, device: torch.device) -> Tensor | None:
         """Returns (windows, cells, cells) bool, True for neighbours before the roll; None without a shift."""
