@@ -78,18 +78,16 @@ class ImageSentence(Matching):
         truth = marks[MATCHED].long()
         loss = F.cross_entropy(logits, truth, reduction="none")
         right = Mean.of((logits.argmax(-1) == truth).float(), asked)
-        return ObjectiveOutput(
-            {"relation": Mean.of(loss, asked)}, outputs={"logits": logits}, metrics={"accuracy": right}
-        )
+        return ObjectiveOutput({"relation": Mean.of(loss, asked)}, {"logits": logits}, {"accuracy": right})
 
 
 class HideRegions(Corruption):
     """Hides the appearance and class of some regions of an example's first picture; boxes stay."""
 
-    phase = "regions"
+    name, phase = "masked-roi", "regions"
 
     def __init__(self, probability: float, view: str) -> None:
-        self.name, self.view, self.probability = "masked-roi", view, probability
+        self.view, self.probability = view, probability
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         image = sample.images[0] if sample.images else None
@@ -157,11 +155,10 @@ class HideConcepts(Corruption):
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
     """
 
-    phase = "regions"
+    name, phase = "masked-concept", "regions"
 
     def __init__(self, data_spec: DataSpec, probability: float, shares: tuple[float, float], view: str) -> None:
-        self.name, self.view = "masked-concept", view
-        self.probability, self.shares = probability, shares
+        self.probability, self.shares, self.view = probability, shares, view
         self.lengths = np.array([len(pieces) for pieces in data_spec.concept_pieces] or [1])
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:

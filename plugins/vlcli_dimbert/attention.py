@@ -153,12 +153,11 @@ class Grouping:
             groups, _ = self.layout.grouped(self.sets)
             flat = x.flatten(0, 1)  # (B * T, D)
             return {number: flat.index_select(0, rows) for number, rows in enumerate(groups)}
-        used = dict.fromkeys(number for number, _ in self.runs)
-        if len(used) == 1:
+        if len(used := {number for number, _ in self.runs}) == 1:
             return dict.fromkeys(used, x)
-        parts: dict[int, list[Tensor]] = {number: [] for number in used}
+        parts: dict[int, list[Tensor]] = {}
         for (number, _), part in zip(self.runs, x.split([count for _, count in self.runs], 1), strict=True):
-            parts[number].append(part)
+            parts.setdefault(number, []).append(part)
         return {number: one[0] if len(one) == 1 else torch.cat(one, 1) for number, one in parts.items()}
 
     def join(self, grouped: dict[int, Tensor]) -> Tensor:

@@ -75,7 +75,9 @@ class GroundedWords(Drawing):
         self, example: Any, by_model: dict[str, Grounding], alone: Grounding, album: Album
     ) -> tuple[list[Cell], dict[str, Any]]:
         name, first = next(iter(by_model.items()))
-        picture, word = _enlarged(album.open(example.images[0])), self._word(first)
+        picture, word = album.open(example.images[0]), self._word(first)
+        if (scale := SHORT / min(picture.size)) > 1:
+            picture = ImageOps.scale(picture, scale, Image.Resampling.LANCZOS)
         seen, spelling = first.seen[word], first.words[word][0]
         regions = seen.topk(min(self.top, len(first.boxes))).indices.tolist()
         weights = seen[regions].tolist()
@@ -175,11 +177,6 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
             if of_concept := [1 + column for column, real, of in pairs if real and of == number]:
                 words.append((model.data_spec.concepts[concept], "concept", of_concept))
     return boxes, words
-
-
-def _enlarged(picture: Image.Image) -> Image.Image:
-    scale = SHORT / min(picture.size)
-    return picture if scale <= 1 else ImageOps.scale(picture, scale, Image.Resampling.LANCZOS)
 
 
 class CaptionsSideBySide(Drawing):

@@ -106,8 +106,7 @@ class DiMBERT(SingleStream):
         cache, before = KeyValueCache(), layout.valid.sum(1)
         self.stack(x, layout, AttentionMask(layout.valid), cache=cache)
         state = Decoding(cache, before, torch.zeros_like(before))
-        real = None if text is None else text.mask & ~text.special  # (P, T): specials and padding are passed over
-        if text is None or real is None or not real.any():
+        if text is None or not (real := text.mask & ~text.special).any():  # (P, T): without specials and padding
             return state
         order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(real.sum(1).max())]
         return self._append(state, text.ids.gather(1, order), real.gather(1, order))[0]

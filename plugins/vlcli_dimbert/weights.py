@@ -75,7 +75,13 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
             renamed[name] = value
         elif not _unwrapped(name).startswith(_IDLE):
             renamed[our_name(name) or name] = value
-    _split_fused(renamed, parameters, report)
+    # UniLM's num_qkv: several sets of projections in one layer, one after another.
+    fused = [n for n in renamed if n in parameters and _FUSED.fullmatch(n) and len(renamed[n]) > len(parameters[n])]
+    for name in fused:
+        renamed[name], *others = renamed[name].split(len(parameters[name]))
+        renamed |= {_FUSED.sub(rf"\1others.{number}.\2", name): part for number, part in enumerate(others)}
+    if fused:
+        report.append(f"{len(fused)} fused projections taken apart by set")
     for name in [name for name in renamed if name.startswith("word_head.transform.") and name in parameters]:
         if len(renamed[name]) == TASKS * len(parameters[name]):  # UniLM's relax_projection
             renamed[name] = renamed[name].chunk(TASKS)[-1]
@@ -98,13 +104,3 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
 def _unwrapped(name: str) -> str:
     # Without wrappers, with today's norm names and the prefix that a bare BERT lacks.
     return re.sub(r"^(embeddings|encoder|pooler)\.", r"bert.\1.", modern_norms(name.removeprefix("module.")))
-
-
-def _split_fused(state: State, parameters: Mapping[str, Tensor], report: list[str]) -> None:
-    # UniLM's num_qkv: several sets of projections in one layer, one after another.
-    fused = [n for n in state if n in parameters and _FUSED.fullmatch(n) and len(state[n]) > len(parameters[n])]
-    for name in fused:
-        state[name], *others = state[name].split(len(parameters[name]))
-        state |= {_FUSED.sub(rf"\1others.{number}.\2", name): part for number, part in enumerate(others)}
-    if fused:
-        report.append(f"{len(fused)} fused projections taken apart by set")

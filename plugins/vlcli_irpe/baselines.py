@@ -114,10 +114,8 @@ class TransformerXL(PairwisePosition):
         self.rule, self.cells, self.distance = _clipped(plane, distance), cells, distance
         self.encodes = within("word", "cell") if plane == "sequence" else within(*PLANE)
         heads, d = 1 if shared_heads else shape.heads, shape.head_dim
-        self.content = nn.Parameter(torch.zeros(shape.layers, heads, d))  # u
-        self.place = nn.Parameter(torch.zeros(shape.layers, heads, d))  # v
-        self.project = nn.Parameter(torch.empty(shape.layers, heads, d, d))  # W^R
-        nn.init.normal_(self.project, std=0.02)
+        self.content, self.place = (nn.Parameter(torch.zeros(shape.layers, heads, d)) for _ in range(2))  # u, v
+        self.project = nn.Parameter(nn.init.normal_(torch.empty(shape.layers, heads, d, d), std=0.02))  # W^R
 
     def objection(self, slot: Slot) -> str:
         return box_objection(self.rule, slot) or super().objection(slot)

@@ -66,9 +66,8 @@ class ExtraMacs(Plot):
                 share = [100 * more / row["none"] for more, row in zip(extra, rows, strict=True)]
                 left.plot(self.resolutions, [more / 1e9 for more in extra], style, marker="o", label=f"{label}, {way}")
                 right.plot(self.resolutions, share, style, marker="o", label=f"{label}, {way}")
-        left.set(xlabel="resolution", ylabel="extra multiply-accumulates (billions)", yscale="log")
-        right.set(xlabel="resolution", ylabel="extra, % of the model", yscale="log")
-        for axes in (left, right):
+        for axes, label in ((left, "extra multiply-accumulates (billions)"), (right, "extra, % of the model")):
+            axes.set(xlabel="resolution", ylabel=label, yscale="log")
             axes.grid(alpha=0.3)
             axes.legend(fontsize=8)
         return [save_picture(figure, scene.folder / "macs.png"), save_numbers(rows, scene.folder / "macs.json")]

@@ -11,7 +11,7 @@ is kept for it.
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -47,11 +47,6 @@ class LookupTable(nn.Module):
         elif init == "normal":
             nn.init.normal_(table, std=0.02)
         self.register_parameter(self.name, nn.Parameter(table))
-
-    @property
-    def table(self) -> Tensor:
-        """The parameter."""
-        return cast("Tensor", getattr(self, self.name))
 
 
 class BucketPosition(PairwisePosition):
@@ -113,7 +108,8 @@ class BucketPosition(PairwisePosition):
     def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
         """Returns the tables of one layer that ``side`` reads: one, or two with the cross method."""
         part: Any = self.layers[layer][LETTERS[side]]  # type: ignore[index]
-        return (part.table,) if isinstance(part, LookupTable) else (part["rp_rows"].table, part["rp_cols"].table)
+        parts = [part] if isinstance(part, LookupTable) else [part["rp_rows"], part["rp_cols"]]
+        return tuple(getattr(one, one.name) for one in parts)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> RelativeIndex:
         reads = "query" in self.sides

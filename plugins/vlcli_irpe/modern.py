@@ -76,10 +76,9 @@ class RoPE2D(PairwisePosition):
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
         turns = [self._turn(centre, self.rates[layer]) for centre in state] if self.mixed else state
         turned = []
-        for x, (cos, sin) in zip((q, k), turns, strict=True):
-            a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, d / 2)
-            cos_x, sin_x = cos.to(x.dtype), sin.to(x.dtype)
-            turned.append(torch.stack([a * cos_x - b * sin_x, a * sin_x + b * cos_x], -1).flatten(-2))
+        for x, turn in zip((q, k), turns, strict=True):
+            (a, b), (cos, sin) = x.unflatten(-1, (-1, 2)).unbind(-1), (part.to(x.dtype) for part in turn)
+            turned.append(torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2))  # (B, H, T, d)
         return turned[0], turned[1]
 
 

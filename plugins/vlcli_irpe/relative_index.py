@@ -259,11 +259,8 @@ def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:
-        what, expected = (
-            "Boxes have no order, so a one-dimensional encoding cannot number them.",
-            "a sentence or a grid",
-        )
-        where, hint = "position with plane: sequence", "use plane: product"
+        what, hint = "Boxes have no order, so a one-dimensional encoding cannot number them.", "use plane: product"
+        where, expected = "position with plane: sequence", "a sentence or a grid"
         raise ComponentError(what, where=where, expected=expected, hint=hint)
     columns = layout.grid[1] if layout.grid else 0
     line = layout.centre[..., 0] * columns + layout.centre[..., 1]  # (B, T)
