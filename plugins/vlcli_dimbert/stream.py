@@ -122,6 +122,7 @@ class SingleStream(vl.Model):
         return vl.EncoderOutput(self._in_role(self.words(text.ids), SENTENCE), layout, extra=extra)
 
     def _in_role(self, x: Tensor, role: int) -> Tensor:
+        # Adds the segment of regions, concepts or the sentence, where the table has a row for each.
         return x if self.by_mode else x + self.segments.weight[role]
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:

@@ -66,8 +66,8 @@ class ExtraMacs(Plot):
                 share = [100 * more / row["none"] for more, row in zip(extra, rows, strict=True)]
                 left.plot(self.resolutions, [more / 1e9 for more in extra], style, marker="o", label=f"{label}, {way}")
                 right.plot(self.resolutions, share, style, marker="o", label=f"{label}, {way}")
-        for axes, label in ((left, "extra multiply-accumulates (billions)"), (right, "extra, % of the model")):
-            axes.set(xlabel="resolution", ylabel=label, yscale="log")
+        for axes, unit in ((left, "extra multiply-accumulates (billions)"), (right, "extra, % of the model")):
+            axes.set(xlabel="resolution", ylabel=unit, yscale="log")
             axes.grid(alpha=0.3)
             axes.legend(fontsize=8)
         return [save_picture(figure, scene.folder / "macs.png"), save_numbers(rows, scene.folder / "macs.json")]
