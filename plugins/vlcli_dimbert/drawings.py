@@ -86,9 +86,8 @@ class GroundedWords(Drawing):
         boxes = scaled(first.boxes[regions].numpy(), picture)
         boxed = draw_boxes(picture, boxes, [f"{weight:.3f}" for weight in weights], width=3)
         cells = [Cell(boxed, [(f"(a) {spelling!r} looks at", INK), (str(example.text), QUIET)])]
-        for letter, (label, shown) in zip(
-            "bcdefgh", [*by_model.items(), (f"{name}, no sentence", alone)], strict=False
-        ):
+        panels = [*by_model.items(), (f"{name}, no sentence", alone)]
+        for letter, (label, shown) in zip("bcdefgh", panels, strict=False):
             named = shown.named[min(regions[0], len(shown.named) - 1)]  # (W,)
             best = [(*shown.words[n], float(named[n])) for n in named.argsort(descending=True)[: self.top].tolist()]
             facts[label] = {f"{text} ({kind})": round(weight, 4) for text, kind, weight in best}
