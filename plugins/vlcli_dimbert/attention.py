@@ -68,15 +68,15 @@ class DisentangledAttention(StandardAttention):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        asking = Grouping(self.sets, x_layout)
-        grouped = asking.split(q_in)
-        q = self.split(asking.join(self._project_sets("query", grouped)))
+        of_queries = Grouping(self.sets, x_layout)
+        grouped = of_queries.split(q_in)
+        q = self.split(of_queries.join(self._project_sets("query", grouped)))
         if k_in is None or v_in is None:
             return q, None, None
-        asked = asking if y_layout is x_layout else Grouping(self.sets, y_layout)
-        keys = grouped if k_in is q_in and asked is asking else asked.split(k_in)
-        values = keys if v_in is k_in else asked.split(v_in)
-        k, v = asked.join(self._project_sets("key", keys)), asked.join(self._project_sets("value", values))
+        of_keys = of_queries if y_layout is x_layout else Grouping(self.sets, y_layout)
+        keys = grouped if k_in is q_in and of_keys is of_queries else of_keys.split(k_in)
+        values = keys if v_in is k_in else of_keys.split(v_in)
+        k, v = of_keys.join(self._project_sets("key", keys)), of_keys.join(self._project_sets("value", values))
         return q, self.split(k), self.split(v)
 
     def _project_sets(self, name: str, grouped: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -86,8 +86,8 @@ class DisentangledAttention(StandardAttention):
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         if not self.own_outputs:
             return super().output(context, x_layout)
-        asking = Grouping(self.sets, x_layout)
-        return asking.join(self._project_sets("dense", asking.split(context)))
+        groups = Grouping(self.sets, x_layout)
+        return groups.join(self._project_sets("dense", groups.split(context)))
 
     def projection(self, linear: nn.Linear) -> nn.Module:
         return ModalityLinear(linear, self.sets, self.initial == "copied")
