@@ -24,15 +24,12 @@ class TransformersViT(export.TransformersExporter):
     def convert(self, trained: export.Trained) -> list[export.Converted]:
         model = export.of_kind(trained.model, DeiT, "ViT")
         if model.own_classes:
-            return [
-                export.Converted(
-                    classifier(model), partial(export.class_difference, model), processor="ViTImageProcessor"
-                )
-            ]
-        if model.dist_token is not None:
+            network, compare = classifier(model), partial(export.class_difference, model)
+        elif model.dist_token is not None:
             raise export.refused("ViT", "a distillation token without a classifier", "distilled: false, or classes")
-        network = export.vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
-        compare = partial(export.image_difference, model, size=model.image_size)
+        else:
+            network = export.vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
+            compare = partial(export.image_difference, model, size=model.image_size)
         return [export.Converted(network, compare, processor="ViTImageProcessor")]
 
 
@@ -44,14 +41,14 @@ def classifier(model: DeiT) -> Any:
     """
     import transformers
 
-    prefix, family, kind = "vit", "ViT", "ViTForImageClassification"
+    family, kind = "ViT", "ViTForImageClassification"
     tokens, heads = {"cls_token": model.cls_token}, {"classifier": model.head}
     if model.dist_token is not None and model.head_dist is not None:
-        prefix, family, kind = "deit", "DeiT", "DeiTForImageClassificationWithTeacher"
+        family, kind = "DeiT", "DeiTForImageClassificationWithTeacher"
         tokens["distillation_token"] = model.dist_token
         heads = {"cls_classifier": model.head, "distillation_classifier": model.head_dist}
     state = export.vit_state(model.patch, tokens, model.positions, model.stack, family)
-    state = {f"{prefix}.{name}": value for name, value in state.items()}
+    state = {f"{family.lower()}.{name}": value for name, value in state.items()}
     state |= {f"{name}.{part}": value for name, head in heads.items() for part, value in head.state_dict().items()}
     facts = export.vit_facts(model.patch, model.stack, model.image_size) | {"id2label": export.class_labels(model)}
     config = getattr(transformers, f"{family}Config")(**facts)

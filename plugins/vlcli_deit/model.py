@@ -4,15 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
 from vlcli.errors import ComponentError, DataError
-from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli.registry import AttentionSpec, PositionSpec
 
 _FIXED = {"patch.": "patch_embed.proj.", "stack.norm.": "norm.", "positions.0.table.weight": "pos_embed"}
 _TABLES = re.compile(r"^stack\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
@@ -49,22 +48,11 @@ SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 class Block(vl.TransformerLayer):
     """A transformer layer, followed by a generator of positions or by nothing."""
 
-    def __init__(
-        self,
-        shape: vl.AttentionShape,
-        style: vl.BlockStyle,
-        attention: Spec | str,
-        behind: Callable[[Tensor, vl.Layout], Tensor] | None,
-    ) -> None:
-        super().__init__(shape, None, style, attention)
-        self.behind = behind
+    behind: Callable[[Tensor, vl.Layout], Tensor] | None = None
 
     def forward(self, x: Tensor, context: vl.AttentionContext = vl.NO_CONTEXT) -> Tensor:
         x = super().forward(x, context)  # (B, T, D)
-        if self.behind is None:
-            return x
-        assert context.x_layout is not None
-        return self.behind(x, context.x_layout)
+        return x if self.behind is None else self.behind(x, cast("vl.Layout", context.x_layout))
 
 
 class DeiT(vl.Model):
@@ -126,14 +114,19 @@ class DeiT(vl.Model):
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
-        encodings: list[Any] = [*vl.with_grid(position, self.grid, self.specials)]
-        if absolute == "learned":
-            encodings.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
-        elif absolute == "sinusoid":
-            encodings.insert(0, absolute)
+        encodings = vl.with_grid([absolute, *vl.chosen(position)], self.grid, self.specials)
         self.positions, pairwise = vl.build_positions(encodings, shape, self.slots["position"])
         self.drop = nn.Dropout(dropout)
-        self.stack = self._stack(shape, replace(vl.VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
+        positions: Any = self.positions
+        generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
+        if generators and max(generators) >= depth:
+            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
+        style = replace(vl.VIT_STYLE, dropout=dropout)
+        rates = [drop_path * number / max(depth - 1, 1) for number in range(depth)]
+        blocks = [Block(shape, None, replace(style, drop_path=rate), attention) for rate in rates]
+        for number, generator in generators.items():
+            blocks[number].behind = generator
+        self.stack = vl.Stack(blocks, pairwise, nn.LayerNorm(width, eps=style.eps))
         self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None
@@ -144,33 +137,10 @@ class DeiT(vl.Model):
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         if height % self.patch_size or width % self.patch_size:
-            raise DataError(
-                "The image is no multiple of the patch.",
-                where="model deit",
-                got=f"{height}x{width}",
-                expected=f"multiples of {self.patch_size}",
-                hint="set image_size",
-            )
+            what, got = "The image is no multiple of the patch.", f"{height}x{width}"
+            expected = f"multiples of {self.patch_size}"
+            raise DataError(what, where="model deit", got=got, expected=expected, hint="set image_size")
         return height // self.patch_size, width // self.patch_size
-
-    def _stack(
-        self,
-        shape: vl.AttentionShape,
-        style: vl.BlockStyle,
-        drop_path: float,
-        attention: Spec | str,
-        pairwise: vl.PairwisePosition | None,
-    ) -> vl.Stack:
-        positions: list[Any] = list(self.positions)
-        generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
-        if generators and max(generators) >= shape.layers:
-            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
-        rates = [drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
-        blocks = [
-            Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
-            for number, rate in enumerate(rates)
-        ]
-        return vl.Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
 
     @property
     def dim(self) -> int:
@@ -228,14 +198,12 @@ class DeiT(vl.Model):
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
         states = self._encode(pixels)
-        scores = states.extra.get("logits", states.pooled)
-        assert scores is not None
-        return scores
+        return cast("Tensor", states.extra.get("logits", states.pooled))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         state = vl.from_vit(state, "stack") if vl.has_vit_names(state) else state
         if any(name.startswith(("blocks.", "patch_embed.")) for name in state):
-            state = from_timm(state, [name for name, _ in chain(self.named_parameters(), self.named_buffers())])
+            state = from_timm(state, self.state_dict())
         return vl.fit_weights(self, state, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

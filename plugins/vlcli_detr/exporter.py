@@ -10,12 +10,6 @@ from vlcli import export
 from vlcli_detr.model import DETR
 from vlcli_detr.names import transformers_name
 
-BODIES: dict[str, dict[str, Any]] = {
-    "basic": {"layer_type": "basic", "hidden_sizes": [64, 128, 256, 512]},
-    "bottleneck": {"layer_type": "bottleneck", "hidden_sizes": [256, 512, 1024, 2048]},
-}
-"""ResNets of basic and of bottleneck blocks, by the keys of ``ResNetConfig``."""
-
 
 class TransformersDETR(export.TransformersExporter):
     """A folder that ``DetrForObjectDetection.from_pretrained`` loads, compared with the original.
@@ -31,8 +25,7 @@ class TransformersDETR(export.TransformersExporter):
         from transformers import DetrForObjectDetection
 
         model = export.of_kind(trained.model, DETR, "DETR")
-        network = DetrForObjectDetection(configuration(model))
-        network = export.fill(network, renamed(model.state_dict()), "DETR")
+        network = export.fill(DetrForObjectDetection(configuration(model)), renamed(model.state_dict()), "DETR")
         return [export.Converted(network, partial(difference, model), processor="DetrImageProcessor")]
 
 
@@ -44,8 +37,7 @@ def configuration(model: DETR) -> Any:
     """
     from transformers import DetrConfig, ResNetConfig
 
-    names = [] if model.encoder.position is None else export.encodings(model.encoder.position)
-    if names != ["DetrSine"]:
+    if (names := export.encodings(model.encoder)) != ["DetrSine"]:
         raise export.refused("DETR", f"the position encoding {' and '.join(names) or 'none'}", "position: detr-sine")
     if model.sine is None:
         raise export.refused("DETR", "a decoder without sines", "decoder_position: sine")
@@ -54,6 +46,7 @@ def configuration(model: DETR) -> Any:
     body: Any = model.body
     if not hasattr(body, "layer1"):
         raise export.refused("DETR", f"the backbone {type(body).__name__}", "backbone: resnet18, 34, 50 or 101")
+    deep = hasattr(body.layer1[0], "conv3")  # bottlenecks
     layer: Any = model.encoder.layers[0] if len(model.encoder.layers) else model.decoder[0]
     heads, inner = layer.self_attention.attention.heads, layer.feed_forward.inner.out_features
     classes = model.data_spec.class_names
@@ -61,7 +54,8 @@ def configuration(model: DETR) -> Any:
     labels |= {row: classes[n] if n < len(classes) else str(n) for n, row in enumerate(model.rows)}
     return DetrConfig(
         backbone_config=ResNetConfig(
-            **BODIES["bottleneck" if hasattr(body.layer1[0], "conv3") else "basic"],
+            layer_type="bottleneck" if deep else "basic",
+            hidden_sizes=[(256 if deep else 64) * 2**stage for stage in range(4)],
             depths=[len(body.get_submodule(f"layer{number}")) for number in range(1, 5)],
             out_features=["stage4"],
         ),

@@ -1,10 +1,10 @@
 """Defines DETR: a convolutional backbone, a transformer over its map, and object queries."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -83,8 +83,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, itself: vl.AttentionContext, cross: vl.AttentionContext) -> Tensor:
         """Returns object queries (B, Q, D) that attended to one another and to ``memory`` (B, T, D)."""
-        out: Tensor = self.feed_forward(self.cross_attention(self.self_attention(x, None, itself), memory, cross))
-        return out
+        x = self.cross_attention(self.self_attention(x, None, itself), memory, cross)
+        return cast("Tensor", self.feed_forward(x))
 
 
 class BoxNetwork(nn.Sequential):
@@ -217,13 +217,12 @@ class DETR(vl.Model):
         return vl.DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
 
     def detection_losses(self, images: vl.Images) -> Sums:
-        mask = None if images.pixels is None else images.pixels.mask
-        hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask))
-        hidden = hidden if self.auxiliary else hidden[-1:]
         pixels = images.pixels
         if pixels is None or pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
             expected = "a data set with labelled boxes, e.g. coco-instances"
             raise DataError("The pictures come without labelled boxes.", where="model detr", expected=expected)
+        hidden = self.decode_queries(*self.encode(pixels.images, pixels.mask))
+        hidden = hidden if self.auxiliary else hidden[-1:]
         rows, objects = torch.tensor(self.rows, device=pixels.classes.device), []
         for boxes, real, classes in zip(pixels.boxes, pixels.box_mask, pixels.classes, strict=True):
             kept = real & (classes >= 0)  # (N,)
@@ -236,14 +235,12 @@ class DETR(vl.Model):
         """Returns the picture as tokens (B, T, D) with their layout; padding is marked invalid."""
         cells = self.input_proj(self.body(pixels.to(self.input_proj.weight.dtype)))  # (B, D, h, w)
         grid = (cells.shape[-2], cells.shape[-1])
-        valid = torch.ones(cells.shape[0], *grid, dtype=torch.bool, device=cells.device)
+        layout, keys = vl.Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0]), None
         if mask is not None:
-            valid = F.interpolate(mask[:, None].float(), size=grid)[:, 0].bool()  # (B, h, w)
-        layout = vl.Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0])
-        layout = replace(layout, valid=valid.flatten(1))
+            keys = F.interpolate(mask[:, None].float(), size=grid).bool().flatten(1)  # (B, h w)
+            layout = replace(layout, valid=keys)
         tokens = cells.flatten(2).transpose(1, 2)  # (B, h w, D)
-        keys = vl.AttentionMask(None if mask is None else layout.valid)
-        return self.encoder(tokens, layout, keys, record=record, name="image")[0], layout
+        return self.encoder(tokens, layout, vl.AttentionMask(keys), record=record, name="image")[0], layout
 
     def decode_queries(self, memory: Tensor, layout: vl.Layout, record: vl.Recorder | None = None) -> Tensor:
         """Returns the normalised object queries by layer: (L, B, Q, D)."""
@@ -260,11 +257,10 @@ class DETR(vl.Model):
         return torch.stack(layers)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        names = [name for name, _ in chain(self.named_parameters(), self.named_buffers())]
         if any(name.startswith("transformer.") for name in state):
-            state = from_released(state, names)
+            state = from_released(state, self.state_dict())
         elif any(name.startswith("class_labels_classifier.") for name in state):
-            state = from_transformers(state, names)
+            state = from_transformers(state, self.state_dict())
         elif "conv1.weight" in state:  # a ResNet alone, by torchvision's names
             state = {f"body.{name}": value for name, value in state.items() if not name.startswith("fc.")}
         state = vl.fit_weights(self, state, report)
@@ -310,10 +306,7 @@ def class_rows(data_spec: vl.DataSpec, classes: int | None) -> list[int]:
 
 def _resnet(name: str, norm: str, trained_from: int) -> nn.Module:
     network = torchvision.models.get_model(name, norm_layer=FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d)
-    body = nn.Sequential()
-    for part, module in network.named_children():
-        if part not in ("avgpool", "fc"):
-            body.add_module(part, module)
-            stage = int(part[5:]) if part.startswith("layer") else 0
-            module.requires_grad_(stage >= trained_from)
+    body = nn.Sequential(OrderedDict(list(network.named_children())[:-2]))  # without pooling and classifier
+    for part, module in body.named_children():
+        module.requires_grad_(int(part.removeprefix("layer") if part.startswith("layer") else 0) >= trained_from)
     return body

@@ -21,9 +21,7 @@ _OUTSIDE = {
     "query_embed.": "model.query_position_embeddings.",
     "decoder_norm.": "model.decoder.layernorm.",
     "class_embed.": "class_labels_classifier.",
-    "bbox_embed.0.": "bbox_predictor.layers.0.",
-    "bbox_embed.2.": "bbox_predictor.layers.1.",
-    "bbox_embed.4.": "bbox_predictor.layers.2.",
+    **{f"bbox_embed.{2 * number}.": f"bbox_predictor.layers.{number}." for number in range(3)},
 }
 _LAYER = {
     "self_attention.norm.": "self_attn_layer_norm.",
@@ -85,37 +83,23 @@ def to_released(state: Mapping[str, Tensor]) -> State:
 
 
 def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
-    """Returns a state of transformers' DETR (4 or 5, equipped with tables or not) under our names."""
-    known = {transformers_name(name): name for name in names if name.startswith("body.") or _TABLES.match(name)}
-    outside, inside = ({theirs: ours for ours, theirs in table.items()} for table in (_OUTSIDE, _LAYER))
-
-    def our_name(name: str) -> str:
-        name = substitute(name, _EARLIER)
-        if name in known:
-            return known[name]
-        if layer := re.match(r"^model\.(encoder|decoder)\.layers\.(\d+)\.(.+)$", name):
-            stack = "encoder.layers" if layer[1] == "encoder" else "decoder"
-            return f"{stack}.{layer[2]}.{translate(layer[3], inside) or layer[3]}"
-        return translate(name, outside) or re.sub(r"^model\.backbone\.model\.(?:_backbone\.|encoder\.)?", "body.", name)
-
-    return {our_name(name): value for name, value in state.items()}
+    """Returns a state of transformers' DETR (4 or 5, equipped with tables or not) under a model's ``names``."""
+    known = {transformers_name(name): name for name in names}
+    later = {substitute(name, _EARLIER): value for name, value in state.items()}
+    body = r"^model\.backbone\.model\.(?:_backbone\.|encoder\.)?"  # timm's ResNet has torchvision's names inside
+    return {known.get(name) or re.sub(body, "body.", name): value for name, value in later.items()}
 
 
 def transformers_name(name: str) -> str:
-    """Returns the name in ``DetrForObjectDetection`` of a parameter, with transformers' own ResNet as backbone."""
+    """Returns the name in ``DetrForObjectDetection`` of a parameter, with transformers' own ResNet as backbone.
+
+    >>> transformers_name("body.layer1.0.conv2.weight")
+    'model.backbone.model.encoder.stages.0.layers.0.layer.1.convolution.weight'
+    """
     if name.startswith("body."):
-        return BACKBONE + body_name(name.removeprefix("body."))
+        return BACKBONE + substitute(name.removeprefix("body."), _BODY)
     if table := _TABLES.match(name):
         return f"model.encoder.layers.{table[1]}.self_attn.{table[2]}"
     if layer := _IN_LAYER.match(name):
         return f"model.{layer[1] or layer[2]}.layers.{layer[3]}.{translate(layer[4], _LAYER) or layer[4]}"
     return translate(name, _OUTSIDE) or name
-
-
-def body_name(name: str) -> str:
-    """Returns the name in transformers' ResNet of a weight of torchvision's.
-
-    >>> body_name("layer1.0.conv2.weight")
-    'encoder.stages.0.layers.0.layer.1.convolution.weight'
-    """
-    return substitute(name, _BODY)

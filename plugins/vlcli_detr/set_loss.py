@@ -5,6 +5,7 @@ Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -61,15 +62,15 @@ def match(
     from scipy.optimize import linear_sum_assignment
 
     pairs = []
-    for scores, boxes_of_one, truth in zip(
-        full_precision(logits).softmax(-1), full_precision(boxes), objects, strict=True
-    ):
-        true = truth.boxes.to(boxes_of_one.dtype)  # (N, 4)
-        cost = weights.box * torch.cdist(boxes_of_one, true, p=1) - weights.label * scores[:, truth.labels]  # (Q, N)
-        cost = cost - weights.overlap * generalized_box_iou(corners(boxes_of_one), corners(true))
+    shares, boxes = full_precision(logits).softmax(-1), full_precision(boxes)
+    for scores, guessed, truth in zip(shares, boxes, objects, strict=True):
+        true = truth.boxes.to(guessed.dtype)  # (N, 4)
+        cost = weights.box * torch.cdist(guessed, true, p=1) - weights.label * scores[:, truth.labels]  # (Q, N)
+        cost = cost - weights.overlap * generalized_box_iou(corners(guessed), corners(true))
         # A diverged model has costs that are no numbers: its loss, not the matching, is to tell.
-        rows, columns = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu())
-        pairs.append((torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)))
+        matched = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu())
+        rows, columns = (torch.as_tensor(numbers, device=cost.device) for numbers in matched)
+        pairs.append((rows, columns))
     return pairs
 
 
@@ -113,8 +114,7 @@ def _layer_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weigh
 
 def corners(boxes: Tensor) -> Tensor:
     """Converts boxes (..., 4) from centre, width and height to x1, y1, x2, y2."""
-    converted: Tensor = box_convert(boxes, "cxcywh", "xyxy")
-    return converted
+    return cast("Tensor", box_convert(boxes, "cxcywh", "xyxy"))
 
 
 def _paired_overlap(one: Tensor, other: Tensor) -> Tensor:

@@ -74,35 +74,31 @@ class ImageSentence(Matching):
         if MATCHED not in marks:
             return ObjectiveOutput({})
         asked = ~marks[CAUSAL].bool() if CAUSAL in marks else torch.ones_like(marks[MATCHED], dtype=torch.bool)
-        logits = full_precision(self.logits(step.fused(self.view)))  # (B, 2)
+        logits = self.logits(step.fused(self.view))  # (B, 2)
         truth = marks[MATCHED].long()
         loss = F.cross_entropy(logits, truth, reduction="none")
         right = Mean.of((logits.argmax(-1) == truth).float(), asked)
-        return ObjectiveOutput(
-            {"relation": Mean.of(loss, asked)}, outputs={"logits": logits}, metrics={"accuracy": right}
-        )
+        return ObjectiveOutput({"relation": Mean.of(loss, asked)}, {"logits": logits}, {"accuracy": right})
 
 
 class HideRegions(Corruption):
     """Hides the appearance and class of some regions of an example's first picture; boxes stay."""
 
-    phase = "regions"
+    name, phase = "masked-roi", "regions"
 
     def __init__(self, probability: float, view: str) -> None:
-        self.name, self.view, self.probability = "masked-roi", view, probability
+        self.view, self.probability = view, probability
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        if not sample.images or sample.images[0].features is None:
+        image = sample.images[0] if sample.images else None
+        if image is None or image.features is None:
             return
-        image = sample.images[0]
-        assert image.features is not None
         hidden = rng.random(len(image.features)) < self.probability
         features, fields = image.features.copy(), dict(image.fields)
         features[hidden] = 0
-        for name, blank in (("class_probs", 0), ("class_scores", 0), ("classes", -1)):
-            if name in fields:
-                fields[name] = fields[name].copy()
-                fields[name][hidden] = blank
+        for name in fields.keys() & {"class_probs", "class_scores", "classes"}:
+            fields[name] = fields[name].copy()
+            fields[name][hidden] = -1 if name == "classes" else 0
         sample.images[0] = replace(image, features=features, fields=fields)
         sample.mask_labels.regions[REGIONS] = hidden
 
@@ -141,16 +137,14 @@ class MaskedRoI(Objective):
         if regions.classes is None:
             raise DataError("The feature store holds no classes of its regions.", where="masked-roi")
         count = regions.mask.shape[1]
-        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
-        truth = regions.classes.index_select(0, clean_rows)  # (B, R)
-        asked = mark.index_select(0, rows)[:, :count].bool() & (truth >= 0)
+        truth = regions.classes.index_select(0, clean.image_rows[:, 0])  # (B, R)
+        asked = mark.index_select(0, view.image_rows[:, 0])[:, :count].bool() & (truth >= 0)
         hidden = step.fused(self.view).image.hidden[:, :count]  # the first picture's come first
-        logits = full_precision(self.head(hidden[asked]))
-        return _classified("object", logits, truth[asked])
+        return _classified("object", self.head(hidden[asked]), truth[asked])
 
 
 def _classified(name: str, logits: Tensor, truth: Tensor) -> ObjectiveOutput:
-    loss = F.cross_entropy(logits, truth, reduction="none")
+    loss = F.cross_entropy(full_precision(logits), truth, reduction="none")
     return ObjectiveOutput({name: Mean.of(loss)}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
 
@@ -161,11 +155,10 @@ class HideConcepts(Corruption):
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
     """
 
-    phase = "regions"
+    name, phase = "masked-concept", "regions"
 
     def __init__(self, data_spec: DataSpec, probability: float, shares: tuple[float, float], view: str) -> None:
-        self.name, self.view = "masked-concept", view
-        self.probability, self.shares = probability, shares
+        self.probability, self.shares, self.view = probability, shares, view
         self.lengths = np.array([len(pieces) for pieces in data_spec.concept_pieces] or [1])
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
@@ -229,5 +222,4 @@ class MaskedConcept(Objective):
         truth = pieces.index_select(0, rows)
         asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)
         hidden = step.fused(self.view).image.extra["concepts"][:, : truth.shape[1]]
-        logits = full_precision(step.model.word_scores(hidden[asked]))
-        return _classified("concept", logits, truth[asked])
+        return _classified("concept", step.model.word_scores(hidden[asked]), truth[asked])

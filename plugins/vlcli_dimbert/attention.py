@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape, Layout, Projected, Runs, StandardAttention
+from vlcli.nn import AttentionShape, Layout, Projected, StandardAttention
 
 
 class DisentangledAttention(StandardAttention):
@@ -68,15 +68,15 @@ class DisentangledAttention(StandardAttention):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        asking = Grouping.of(self.sets, x_layout)
-        grouped = asking.split(q_in)
-        q = self.split(asking.join(self._project_sets("query", grouped)))
+        of_queries = Grouping(self.sets, x_layout)
+        grouped = of_queries.split(q_in)
+        q = self.split(of_queries.join(self._project_sets("query", grouped)))
         if k_in is None or v_in is None:
             return q, None, None
-        asked = asking if y_layout is x_layout else Grouping.of(self.sets, y_layout)
-        keys = grouped if k_in is q_in and asked is asking else asked.split(k_in)
-        values = keys if v_in is k_in else asked.split(v_in)
-        k, v = asked.join(self._project_sets("key", keys)), asked.join(self._project_sets("value", values))
+        of_keys = of_queries if y_layout is x_layout else Grouping(self.sets, y_layout)
+        keys = grouped if k_in is q_in and of_keys is of_queries else of_keys.split(k_in)
+        values = keys if v_in is k_in else of_keys.split(v_in)
+        k, v = of_keys.join(self._project_sets("key", keys)), of_keys.join(self._project_sets("value", values))
         return q, self.split(k), self.split(v)
 
     def _project_sets(self, name: str, grouped: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -86,8 +86,8 @@ class DisentangledAttention(StandardAttention):
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         if not self.own_outputs:
             return super().output(context, x_layout)
-        asking = Grouping.of(self.sets, x_layout)
-        return asking.join(self._project_sets("dense", asking.split(context)))
+        groups = Grouping(self.sets, x_layout)
+        return groups.join(self._project_sets("dense", groups.split(context)))
 
     def projection(self, linear: nn.Linear) -> nn.Module:
         return ModalityLinear(linear, self.sets, self.initial == "copied")
@@ -97,8 +97,8 @@ class DisentangledAttention(StandardAttention):
             return []
         copied, parameters = [], dict(self.named_parameters())
         for name, value in parameters.items():
-            source = name.split(".", 2)[2] if name.startswith("others.") else ""
-            if source and name not in filled and source in filled:
+            source = name.split(".", 2)[2] if name.startswith("others.") else name
+            if name not in filled and source in filled:
                 value.data.copy_(parameters[source].data)
                 copied.append(name)
         return copied
@@ -126,61 +126,46 @@ class ModalityLinear(nn.Linear):
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         """Projects tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
-        groups = Grouping.of(self.sets, layout)
+        groups = Grouping(self.sets, layout)
         layers = [super().forward, *(layer.forward for layer in self.others)]
         return groups.join({number: layers[number](tokens) for number, tokens in groups.split(x).items()})
 
 
 class Grouping:
-    """Groups tokens by their set, and puts them back.
+    """Groups tokens by their set, and puts them back; without a layout all take the first set.
 
-    Args:
-        runs: of neighbouring tokens that share a route: columns are cut.
+    Where the layout knows the runs of tokens that share a route, its columns are cut.
     """
 
-    def __init__(self, sets: tuple[int, ...], runs: Runs | None, layout: Layout | None = None) -> None:
-        self.sets, self.layout = sets, layout
-        self.runs = None if runs is None else [(self._set(route), count) for route, count in runs]
-
-    @classmethod
-    def of(cls, sets: tuple[int, ...], layout: Layout | None) -> Grouping:
-        """Groups the tokens of ``layout``; without one all take the first set."""
-        return cls(sets, ((0, -1),)) if layout is None else cls(sets, layout.runs, layout)
-
-    def _set(self, route: int) -> int:
-        if route >= len(self.sets):
-            raise ComponentError(
-                "A token's route has no set of projections.",
-                where="attention disentangled",
-                got=f"route {route}, sets {list(self.sets)}",
-                hint="name a set for every route the model uses",
-            )
-        return self.sets[route]
+    def __init__(self, sets: tuple[int, ...], layout: Layout | None) -> None:
+        self.sets, self.layout = sets, cast("Layout", layout)  # without one there are runs
+        runs = ((0, -1),) if layout is None else layout.runs
+        if beyond := [route for route, _ in runs or () if route >= len(sets)]:
+            what, hint = "A token's route has no set of projections.", "name a set for every route the model uses"
+            got = f"route {beyond[0]}, sets {list(sets)}"
+            raise ComponentError(what, where="attention disentangled", got=got, hint=hint)
+        self.runs = None if runs is None else [(sets[route], count) for route, count in runs]
 
     def split(self, x: Tensor) -> dict[int, Tensor]:
         """Splits ``x`` (B, T, D) by set: (B, T', D) each, or (K, D) where rows differ."""
         if self.runs is None:
-            assert self.layout is not None
             self.layout = self.layout.expand(len(x))
             groups, _ = self.layout.grouped(self.sets)
             flat = x.flatten(0, 1)  # (B * T, D)
             return {number: flat.index_select(0, rows) for number, rows in enumerate(groups)}
-        used = dict.fromkeys(number for number, _ in self.runs)
-        if len(used) == 1:
+        if len(used := {number for number, _ in self.runs}) == 1:
             return dict.fromkeys(used, x)
-        parts: dict[int, list[Tensor]] = {number: [] for number in used}
+        parts: dict[int, list[Tensor]] = {}
         for (number, _), part in zip(self.runs, x.split([count for _, count in self.runs], 1), strict=True):
-            parts[number].append(part)
+            parts.setdefault(number, []).append(part)
         return {number: one[0] if len(one) == 1 else torch.cat(one, 1) for number, one in parts.items()}
 
     def join(self, grouped: dict[int, Tensor]) -> Tensor:
         """Joins the groups of :meth:`split`: (B, T, D')."""
         if self.runs is None:
-            assert self.layout is not None
             _, order = self.layout.grouped(self.sets)
             whole = torch.cat([grouped[number] for number in sorted(grouped)])  # (B * T, D')
-            tokens: Tensor = whole.index_select(0, order).unflatten(0, self.layout.route.shape)
-            return tokens
+            return torch.unflatten(whole.index_select(0, order), 0, self.layout.route.shape)
         if len(grouped) == 1:
             return next(iter(grouped.values()))
         pieces = {

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from vlcli.data import FUNCTION_WORDS
-from vlcli.drawings import Album, Drawing, DrawingContext, paired, save_numbers, save_picture, side_by_side
+from vlcli.data import FUNCTION_WORDS, Pipeline
+from vlcli.drawings import Album, Drawing, DrawingContext, paired, save_numbers, save_picture, scaled, side_by_side
 from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
 from vlcli.nn import CONCEPT, Batch, Recorder
@@ -58,33 +58,34 @@ class GroundedWords(Drawing):
         self.count, self.word, self.top = count, word, top
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        bundles = _called(scene.bundles())
-        runners = {name: scene.runner(bundle, limit=self.count) for name, bundle in bundles.items()}
-        if not runners:
-            scene.bundle()  # says what is lacking
-        first = next(iter(runners.values()))
-        album, files, numbers = Album(first.data), [], []
-        for code in range(min(self.count, first.data.total)):
-            cells, facts = self._panels(scene.device, bundles, runners, code, album)
+        models = {name: (scene.runner(bundle, limit=self.count), bundle) for name, bundle in _models(scene).items()}
+        first = next(iter(models.values()))
+        data = first[0].data
+        album, files, numbers = Album(data), [], []
+        for code in range(min(self.count, data.total)):
+            shown = {name: grounding(*model, code, scene.device) for name, model in models.items()}
+            alone = grounding(*first, code, scene.device, sentence=False)
+            cells, facts = self._panels(data.examples[code], shown, alone, album)
             file = scene.folder / f"grounding-{code + 1}.png"
             files.append(save_picture(contact_sheet(cells, columns=len(cells), width=SHORT), file))
             numbers.append(facts)
         return [*files, save_numbers(numbers, scene.folder / "grounding.json")]
 
     def _panels(
-        self, device: str, bundles: dict[str, Bundle], runners: dict[str, TaskRunner], code: int, album: Album
+        self, example: Any, by_model: dict[str, Grounding], alone: Grounding, album: Album
     ) -> tuple[list[Cell], dict[str, Any]]:
-        by_model = {name: grounding(runner, bundles[name], code, device) for name, runner in runners.items()}
         name, first = next(iter(by_model.items()))
-        alone = grounding(runners[name], bundles[name], code, device, sentence=False)
-        example = runners[name].data.examples[code]
-        picture, word = _enlarged(album.open(example.images[0])), self._word(first)
-        regions = first.seen[word].topk(min(self.top, len(first.boxes))).indices.tolist()
-        weights = [float(first.seen[word, row]) for row in regions]
-        facts: dict[str, Any] = {"key": example.key, "sentence": example.text, "word": first.words[word][0]}
+        picture, word = album.open(example.images[0]), self._word(first)
+        if (scale := SHORT / min(picture.size)) > 1:
+            picture = ImageOps.scale(picture, scale, Image.Resampling.LANCZOS)
+        seen, spelling = first.seen[word], first.words[word][0]
+        regions = seen.topk(min(self.top, len(first.boxes))).indices.tolist()
+        weights = seen[regions].tolist()
+        facts: dict[str, Any] = {"key": example.key, "sentence": example.text, "word": spelling}
         facts["regions"] = {str(row): round(weight, 4) for row, weight in zip(regions, weights, strict=True)}
-        boxes = draw_boxes(picture, _pixels(first.boxes[regions], picture), [f"{w:.3f}" for w in weights], width=3)
-        cells = [Cell(boxes, [(f"(a) {first.words[word][0]!r} looks at", INK), (str(example.text), QUIET)])]
+        boxes = scaled(first.boxes[regions].numpy(), picture)
+        boxed = draw_boxes(picture, boxes, [f"{weight:.3f}" for weight in weights], width=3)
+        cells = [Cell(boxed, [(f"(a) {spelling!r} looks at", INK), (str(example.text), QUIET)])]
         panels = [*by_model.items(), (f"{name}, no sentence", alone)]
         for letter, (label, shown) in zip("bcdefgh", panels, strict=False):
             named = shown.named[min(regions[0], len(shown.named) - 1)]  # (W,)
@@ -94,29 +95,29 @@ class GroundedWords(Drawing):
                 (f"{text}  {weight:.3f}" + ("  (concept)" if kind == "concept" else ""), COLOURS[0])
                 for text, kind, weight in best
             ]
-            box = draw_boxes(picture, _pixels(shown.boxes[regions[0] : regions[0] + 1], picture), width=3)
-            cells.append(Cell(box, [(f"({letter}) {label}", INK), *(lines or [("no word", QUIET)])]))
+            boxed = draw_boxes(picture, scaled(shown.boxes[regions[:1]].numpy(), picture), width=3)
+            cells.append(Cell(boxed, [(f"({letter}) {label}", INK), *(lines or [("no word", QUIET)])]))
         return cells, facts
 
     def _word(self, shown: Grounding) -> int:
-        spoken = [index for index, (_, kind) in enumerate(shown.words) if kind == "sentence"]
+        spoken = {index: text for index, (text, kind) in enumerate(shown.words) if kind == "sentence"}
         if self.word is not None:
-            hits = [index for index in spoken if shown.words[index][0].lower() == self.word.lower()]
+            hits = [index for index, text in spoken.items() if text.lower() == self.word.lower()]
             if not hits:
-                expected = " ".join(shown.words[index][0] for index in spoken)
-                where = "drawing dimbert-grounding, word"
+                where, expected = "drawing dimbert-grounding, word", " ".join(spoken.values())
                 raise UsageError("The sentence has no such word.", where=where, got=self.word, expected=expected)
             return hits[0]
-        content = [index for index in spoken if shown.words[index][0].lower() not in FUNCTION_WORDS] or spoken
-        if not content:
+        if not spoken:
             raise UsageError("The sentence has no word.", where="drawing dimbert-grounding")
-        return max(content, key=lambda index: float(shown.seen[index].sum()))
+        content = [index for index, text in spoken.items() if text.lower() not in FUNCTION_WORDS]
+        return max(content or spoken, key=lambda index: float(shown.seen[index].sum()))
 
 
-def _called(bundles: dict[str, Bundle]) -> dict[str, Bundle]:
-    # Models by the last part of their path, where that tells them apart.
-    short = [Path(name).name for name in bundles]
-    return dict(zip(short, bundles.values(), strict=True)) if len(set(short)) == len(short) else bundles
+def _models(scene: DrawingContext) -> dict[str, Bundle]:
+    # By the last part of their path, where that tells them apart; without any ``scene.bundle`` says what is lacking.
+    bundles = scene.bundles() or {"": scene.bundle()}
+    short = {Path(name).name: bundle for name, bundle in bundles.items()}
+    return short if len(short) == len(bundles) else bundles
 
 
 def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sentence: bool = True) -> Grounding:
@@ -135,8 +136,7 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
         raise UsageError("The drawing is of a single stream over regions and words.", got=got, expected=expected)
     batch = runner.data.batch([code]).to(device)
     if not sentence:  # its separators alone
-        text = batch.clean.text
-        assert text is not None
+        text: Any = batch.clean.text
         ends = text.special[0] & text.mask[0]
         short = {name: getattr(text, name)[:1, ends] for name in ("ids", "mask", "special", "words")}
         batch = replace(batch, views={"clean": replace(batch.clean, text=replace(text, **short))})
@@ -147,35 +147,27 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
     last = [weights for name, weights in record.attention.items() if name.startswith("fuse.")][-1]
     weights = last[0].float().mean(0).cpu()  # (T, T)
     count = len(boxes)
-    regions = slice(1, 1 + count)
-    seen = [weights[columns, regions].mean(0) for _, _, columns in words]  # (R,) each
-    named = [weights[regions][:, columns].sum(1) for _, _, columns in words]
-    empty = torch.zeros(0, count)
-    return Grounding(
-        boxes,
-        [(text, kind) for text, kind, _ in words],
-        torch.stack(seen) if seen else empty,
-        torch.stack(named, 1) if named else empty.T,
-    )
+    regions, empty = slice(1, 1 + count), torch.zeros(0, count)
+    seen = [weights[columns, regions].mean(0, keepdim=True) for _, _, columns in words]  # (1, R) each
+    named = [weights[regions][:, columns].sum(1)[None] for _, _, columns in words]
+    spoken = [(text, kind) for text, kind, _ in words]
+    return Grounding(boxes, spoken, torch.cat([empty, *seen]), torch.cat([empty, *named]).T)
 
 
 def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor, list[tuple[str, str, list[int]]]]:
     # The regions' boxes (R, 4), and (word, kind, columns of the sequence) of every word and concept. The sequence is
     # [CLS] regions [SEP] concepts [SEP] words [SEP], padding included.
-    view = batch.clean
-    assert view.images is not None
-    assert view.text is not None
-    row, block, regions = int(view.image_rows[0, 0]), model.embed_image(view.images).layout, view.images.regions
-    assert regions is not None
+    view, images, sentence = batch.clean, cast("Any", batch.clean.images), cast("Any", batch.clean.text)
+    row, block, regions = int(view.image_rows[0, 0]), model.embed_image(images).layout, images.regions
     boxes = regions.boxes[row][regions.mask[row]].cpu()
     words: list[tuple[str, str, list[int]]] = []
     prefix = 1 + block.route.shape[1] * view.image_rows.shape[1]
-    ids, owner = view.text.ids[0], view.text.words[0].tolist()
+    ids, owner = sentence.ids[0].tolist(), sentence.words[0].tolist()
     for number in dict.fromkeys(word for word in owner if word >= 0):
         pieces = [index for index, word in enumerate(owner) if word == number]
-        text = bundle.tokenizer.decode([int(ids[index]) for index in pieces]).strip(".,!?;:") or "."
+        text = bundle.tokenizer.decode([ids[index] for index in pieces]).strip(".,!?;:") or "."
         words.append((text, "sentence", [prefix + index - 1 for index in pieces]))
-    concepts = view.images.concepts
+    concepts = images.concepts
     if model.concepts is not None and concepts is not None:
         piece_ids, slot, _ = model.concepts(concepts)
         columns = (block.route[row] == CONCEPT).nonzero()[:, 0].tolist()
@@ -184,17 +176,6 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
             if of_concept := [1 + column for column, real, of in pairs if real and of == number]:
                 words.append((model.data_spec.concepts[concept], "concept", of_concept))
     return boxes, words
-
-
-def _pixels(boxes: Tensor, picture: Image.Image) -> Any:
-    return (boxes * torch.tensor([picture.width, picture.height] * 2)).numpy()
-
-
-def _enlarged(picture: Image.Image) -> Image.Image:
-    scale = SHORT / min(picture.size)
-    if scale <= 1:
-        return picture
-    return picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS)
 
 
 class CaptionsSideBySide(Drawing):
@@ -217,45 +198,31 @@ class CaptionsSideBySide(Drawing):
         self.count, self.columns, self.width, self.names = count, columns, width, names
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        bundles = _called(scene.bundles())
-        if not bundles:
-            scene.bundle()  # says what is lacking
+        bundles = _models(scene)
         labels = self.names or list(bundles)
         if len(labels) != len(bundles):
-            where, got = "drawing dimbert-captions, names", f"{len(labels)} names"
-            raise UsageError(
-                "Models and their names do not go together.", where=where, got=got, expected=str(len(bundles))
-            )
-        captions: dict[str, dict[str, str]] = {}
-        album: Album | None = None
-        examples: list[Any] = []
-        for label, bundle in zip(labels, bundles.values(), strict=True):
-            runner, captions[label] = self._captions(scene, bundle)
-            album, examples = album or Album(runner.data), examples or runner.data.examples[: self.count]
-        assert album is not None
-        numbers, cells = [], []
-        for example in examples:
-            by_model = {label: one.get(example.key, "") for label, one in captions.items()}
+            what, got = "Models and their names do not go together.", f"{len(labels)} names"
+            raise UsageError(what, where="drawing dimbert-captions, names", got=got, expected=str(len(bundles)))
+        written = {label: self._captions(scene, one) for label, one in zip(labels, bundles.values(), strict=True)}
+        data = next(iter(written.values()))[0]
+        album, numbers, cells = Album(data), [], []
+        for example in data.examples[: self.count]:
+            by_model = {label: captions.get(example.key, "") for label, (_, captions) in written.items()}
             numbers.append({"key": example.key, **by_model})
             lines = [(f"{label}: {caption}", INK) for label, caption in by_model.items()]
             picture = side_by_side([album.open(name) for name in example.images])
             cells.append(Cell(picture, [*lines, (f"people: {example.text}", QUIET)]))
         sheet = contact_sheet(cells, columns=self.columns, width=self.width)
-        return [
-            save_picture(sheet, scene.folder / "captions.png"),
-            save_numbers(numbers, scene.folder / "captions.json"),
-        ]
+        files = scene.folder / "captions.png", scene.folder / "captions.json"
+        return [save_picture(sheet, files[0]), save_numbers(numbers, files[1])]
 
-    def _captions(self, scene: DrawingContext, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
+    def _captions(self, scene: DrawingContext, bundle: Bundle) -> tuple[Pipeline, dict[str, str]]:
         task = scene.task(bundle)
         if task is None:
             hint = "name one: task=captioning"
             raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
         runner = scene.runner(bundle, limit=self.count)
         with evaluating(runner.module), torch.no_grad():
-            rows = [
-                row
-                for batch in runner.batches()
-                for row in task.predictions(runner.step(batch), runner.predict, bundle.tokenizer)
-            ]
-        return runner, {example.key: str(row["prediction"]) for example, row in paired(runner.data, rows)}
+            batches = map(runner.step, runner.batches())
+            rows = [row for step in batches for row in task.predictions(step, runner.predict, bundle.tokenizer)]
+        return runner.data, {example.key: str(row["prediction"]) for example, row in paired(runner.data, rows)}

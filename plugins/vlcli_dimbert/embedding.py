@@ -10,8 +10,6 @@ from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, DataSpec, Regions, 
 
 WITH_BACKGROUND = 1601
 """Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
-
-
 PLACE_SCALE = 0.4
 """What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives."""
 
@@ -61,8 +59,7 @@ class PaperRegions(nn.Module):
     ) -> None:
         super().__init__()
         self.appearance = Appearance(data_spec.region_dim, dim, appearance, dropout)
-        self.first = data_spec.region_classes == WITH_BACKGROUND
-        self.columns = data_spec.region_classes - self.first
+        self.columns = foreground(data_spec)
         half = dim // 2 if self.columns else 0
         self.place, self.place_norm = BoxProjection(5, dim - half), nn.LayerNorm(dim - half, eps=eps)
         self.label = nn.Linear(self.columns, half) if half else None
@@ -75,8 +72,8 @@ class PaperRegions(nn.Module):
         Args:
             std: deviation with which the model draws its weights; with the published one the norms start at 1.
         """
-        for norm in (self.place_norm, self.label_norm):
-            if norm is not None and std > PUBLISHED_STD and len(self.appearance) > 1:
+        for norm in filter(None, (self.place_norm, self.label_norm)):
+            if std > PUBLISHED_STD and len(self.appearance) > 1:
                 nn.init.constant_(norm.weight, PLACE_SCALE)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
@@ -84,7 +81,7 @@ class PaperRegions(nn.Module):
         look = self.appearance(regions.features.to(self.place.weight.dtype))
         parts = [self.place_norm(self.place(geometry(regions.boxes, 5).to(look.dtype)))]
         if self.label is not None and self.label_norm is not None:
-            probs = class_probabilities(regions, self.columns, self.first).to(look.dtype)
+            probs = class_probabilities(regions, self.columns).to(look.dtype)
             parts.append(self.label_norm(self.label(probs)))
         terms: list[Tensor] = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
@@ -104,13 +101,15 @@ class VLPRegions(nn.Module):
     ) -> None:
         super().__init__()
         self.appearance = Appearance(data_spec.region_dim, dim, appearance, dropout)
-        self.first = data_spec.region_classes == WITH_BACKGROUND
-        self.columns = data_spec.region_classes - self.first
+        self.columns = foreground(data_spec)
         self.place = nn.Sequential(nn.Linear(6 + 1 + self.columns, dim), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
         look = self.appearance(regions.features.to(next(self.place.parameters()).dtype))
-        probs = with_background(regions, self.columns, self.first)
+        probs = regions.class_probs
+        if probs is None or probs.shape[-1] == self.columns:  # the remainder is the background's
+            probs = class_probabilities(regions, self.columns)
+            probs = torch.cat([(1 - probs.sum(-1, keepdim=True)).clamp(min=0), probs], -1)
         # Geometry as the released loader computes it, of boxes in pixels.
         sizes = regions.sizes.flip(-1).repeat(1, 2)[:, None].to(regions.boxes.dtype)  # (M, 1, 4): W H W H
         boxes = regions.boxes * sizes
@@ -124,33 +123,37 @@ class VLPRegions(nn.Module):
         return x if segment is None else x + segment
 
 
+def whole_picture(regions: Regions) -> tuple[Tensor, Tensor]:
+    """Returns the mean of a picture's features (M, 1, F), and a box as large as the picture (M, 1, 4)."""
+    real = regions.mask[..., None].to(regions.features.dtype)
+    mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+    return mean, regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 1, 4)
+
+
 def confidence(regions: Regions) -> Tensor:
     """Returns the detector's confidence (M, R); 1 where the store has none."""
     return torch.ones_like(regions.boxes[..., 0]) if regions.class_scores is None else regions.class_scores
 
 
-def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
+def foreground(data_spec: DataSpec) -> int:
+    """Returns the number of classes without the background."""
+    return data_spec.region_classes - (data_spec.region_classes == WITH_BACKGROUND)
+
+
+def class_probabilities(regions: Regions, columns: int) -> Tensor:
     """Returns class probabilities (M, R, columns) without background, or the best class with its confidence.
 
     Args:
         regions: with ``class_probs``, or ``classes`` and ``class_scores``.
     """
     if regions.class_probs is not None:
-        return regions.class_probs[..., int(first) :]
+        return regions.class_probs[..., regions.class_probs.shape[-1] - columns :]
     blank = regions.boxes.new_zeros(*regions.boxes.shape[:2], columns)
     if regions.classes is None:
         return blank
     known = (regions.classes >= 0) & (regions.classes < columns)
     share = confidence(regions).masked_fill(~known, 0)[..., None].to(blank.dtype)
     return blank.scatter(-1, regions.classes.clamp(0, columns - 1)[..., None], share)
-
-
-def with_background(regions: Regions, columns: int, first: bool) -> Tensor:
-    """Returns class probabilities (M, R, 1 + columns), the background's in front: as stored, or the remainder."""
-    if regions.class_probs is not None and first:
-        return regions.class_probs
-    probs = class_probabilities(regions, columns, first)
-    return torch.cat([(1 - probs.sum(-1, keepdim=True)).clamp(min=0), probs], -1)
 
 
 class ConceptPieces(nn.Module):
@@ -161,10 +164,8 @@ class ConceptPieces(nn.Module):
     def __init__(self, data_spec: DataSpec, most: int) -> None:
         super().__init__()
         self.most, self.mask_id = most, data_spec.mask_id
-        known = data_spec.concept_pieces or ((data_spec.unk_id,),)
-        table = torch.full((len(known), max(map(len, known), default=1) or 1), -1)
-        for row, pieces in enumerate(known):
-            table[row, : len(pieces)] = torch.tensor(pieces, dtype=torch.long)
+        known = [torch.tensor(pieces, dtype=torch.long) for pieces in data_spec.concept_pieces or [[data_spec.unk_id]]]
+        table = nn.utils.rnn.pad_sequence(known, batch_first=True, padding_value=-1)
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, concepts: Concepts) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,8 +173,7 @@ class ConceptPieces(nn.Module):
         concepts = concepts.map(lambda tensor: tensor[:, : self.most])
         pieces = self.table[concepts.ids.clamp(0, len(self.table) - 1)]  # (M, K, P)
         if concepts.hidden is not None:
-            hidden = concepts.hidden[..., None] & (pieces >= 0)
-            pieces = pieces.masked_fill(hidden, self.mask_id)
+            pieces = pieces.masked_fill(concepts.hidden[..., None] & (pieces >= 0), self.mask_id)
         pieces = pieces.masked_fill(~concepts.mask[..., None], -1)
         rows, count, longest = pieces.shape
         slot = torch.arange(count, device=pieces.device)[:, None].expand(count, longest).flatten().expand(rows, -1)

@@ -1,12 +1,12 @@
 """Defines bidirectional and sequence-to-sequence language modelling of DiMBERT and VLP."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from vlcli.data import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
@@ -35,6 +35,7 @@ def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) 
     return bool(sample.mask_labels.example[CAUSAL])
 
 
+@dataclass(eq=False)
 class MaskCaption(MaskWords):
     """Chooses an example's mode and hides words as VLP does.
 
@@ -44,16 +45,8 @@ class MaskCaption(MaskWords):
         bidirectional: share of examples that are read in both directions.
     """
 
-    def __init__(
-        self,
-        data_spec: DataSpec,
-        probability: float,
-        shares: tuple[float, float],
-        bidirectional: float,
-        **options: object,
-    ) -> None:
-        super().__init__(data_spec, probability, shares, **options)  # type: ignore[arg-type]
-        self.name, self.bidirectional = "blm-s2slm", bidirectional
+    name = "blm-s2slm"
+    bidirectional: float = 0.25
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
         if sample.text is None:
@@ -123,24 +116,16 @@ class CaptionModelling(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         share = self.share if bidirectional is None else bidirectional
-        shares = {"bidirectional": share, "probability": probability}
-        shares["mask_share + random_share"] = mask_share + random_share
+        hidden = mask_share + random_share
+        shares = {"bidirectional": share, "probability": probability, "mask_share + random_share": hidden}
         wrong = [f"{name} {value}" for name, value in shares.items() if not 0 <= value <= 1]
         if wrong or not 0 <= drop_worst < 1:
             got = ", ".join(wrong) or f"drop_worst {drop_worst}"
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
-        self._corruption = MaskCaption(
-            data_spec,
-            probability,
-            (mask_share, random_share),
-            share,
-            rule=rule,
-            limit=limit,
-            end=end,
-            view=view,
-            picker=role_picker(roles, role_share, phrase),
-        )
+        options: dict[str, Any] = {"rule": rule, "limit": limit, "end": end, "view": view}
+        options["picker"] = role_picker(roles, role_share, phrase)
+        self._corruption = MaskCaption(data_spec, probability, (mask_share, random_share), share, **options)
 
     def corruption(self) -> Corruption:
         return self._corruption
@@ -149,8 +134,7 @@ class CaptionModelling(Objective):
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return ObjectiveOutput({})
-        rows = view.text_rows
-        labels = view.mask_labels[MARK].index_select(0, rows)  # (B, T)
+        labels = view.mask_labels[MARK].index_select(0, view.text_rows)  # (B, T)
         hidden = step.fused(self.view, rows="text").text.hidden
         masked = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, masked)  # (K, D)
@@ -162,13 +146,11 @@ class CaptionModelling(Objective):
         if CAUSAL in view.mask_labels:
             causal = view.mask_labels[CAUSAL].bool().index_select(0, example)
             metrics |= {"blm": Mean.of(losses.detach(), ~causal), "s2slm": Mean.of(losses.detach(), causal)}
-        kept: Tensor | None = None
+        kept = None
         if self.training and self.drop_worst:  # terms of the examples with the smaller sums
-            count = len(labels)
-            sums = losses.new_zeros(count).index_add(0, example, losses.detach())  # (B,)
-            best = sums.topk(int(count * (1 - self.drop_worst)), largest=False).indices
-            chosen = losses.new_zeros(count, dtype=example.dtype).index_fill(0, best, 1).bool()
-            kept = chosen.index_select(0, example)  # (K,)
+            sums = losses.new_zeros(len(labels)).index_add(0, example, losses.detach())  # (B,)
+            best = sums.topk(int(len(labels) * (1 - self.drop_worst)), largest=False).indices
+            kept = torch.isin(example, best)  # (K,)
         return ObjectiveOutput({"words": Mean.of(losses, kept)}, metrics=metrics)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import TEXT, AttentionMask, DataSpec, EncoderOutput, KeyValueCache, Layout, Text, TiedWordHead
+from vlcli.nn import AttentionMask, DataSpec, EncoderOutput, KeyValueCache, Layout, Text, TiedWordHead
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.embedding import PaperRegions, VLPRegions
 from vlcli_dimbert.stream import SENTENCE, SingleStream
@@ -94,46 +94,35 @@ class DiMBERT(SingleStream):
         self.initialise()
 
     def word_scores(self, hidden: Tensor) -> Tensor:
-        scores: Tensor = self.word_head(hidden, self.words.weight)  # (..., V)
-        return scores
+        return cast("Tensor", self.word_head(hidden, self.words.weight))  # (..., V)
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
         rows, prefix = image.hidden.shape[0], 1 + image.hidden.shape[1]
-        first, layout = self._words(torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device))
-        layout = replace(layout, special=torch.ones_like(layout.special))
-        if self.special_route != TEXT:
-            layout = layout.with_route(self.special_route)
-        layout = layout + image.layout
-        causal = torch.ones(rows, dtype=torch.bool, device=first.device)
-        x = self._placed(torch.cat([first, image.hidden], 1), layout, prefix, causal)  # (P, prefix, D)
-        cache = KeyValueCache()
+        ids = torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device)
+        special = torch.ones_like(ids, dtype=torch.bool)
+        layout = Layout.for_text(special, special, route=self.special_route) + image.layout
+        x = torch.cat([self._in_role(self.words(ids), SENTENCE), image.hidden], 1)
+        x = self._placed(x, layout, prefix, special[:, 0])  # (P, prefix, D)
+        cache, before = KeyValueCache(), layout.valid.sum(1)
         self.stack(x, layout, AttentionMask(layout.valid), cache=cache)
-        before = layout.valid.sum(1)
         state = Decoding(cache, before, torch.zeros_like(before))
-        if text is None or not bool((text.mask & ~text.special).any()):
+        if text is None or not (real := text.mask & ~text.special).any():  # (P, T): without specials and padding
             return state
-        real = text.mask & ~text.special  # (P, T): specials and padding are passed over
         order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(real.sum(1).max())]
         return self._append(state, text.ids.gather(1, order), real.gather(1, order))[0]
 
-    def _words(self, ids: Tensor) -> tuple[Tensor, Layout]:
-        # Words (P, T) as tokens without positions.
-        x = self.words(ids) if self.by_mode else self.words(ids) + self.segments.weight[SENTENCE]
-        return x, Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
-
     def _append(self, state: Decoding, ids: Tensor, real: Tensor) -> tuple[Decoding, Tensor]:
         # Words (P, T) after those seen, and their states (P, T, D); the state handed in stays.
-        x, layout = self._words(ids)
         count = state.words[:, None] + real.long().cumsum(1)  # (P, T): 1 for the first word
-        layout = replace(layout, valid=real, index=count)
+        layout = replace(Layout.for_text(real), index=count)
         place = state.before[:, None] + count - 1 if self.running else count
-        x = self._normed(x, place, 0, torch.ones_like(state.before, dtype=torch.bool))
-        seen = state.cache.layout
-        assert seen is not None
-        cache = state.cache.copy()
-        mask = AttentionMask(torch.cat([seen.expand(real.shape[0]).valid, real], 1), causal=True)
+        x = self._normed(
+            self._in_role(self.words(ids), SENTENCE), place, 0, torch.ones_like(state.before, dtype=torch.bool)
+        )
+        cache, seen = state.cache.copy(), cast("Layout", state.cache.layout).expand(real.shape[0])
+        mask = AttentionMask(torch.cat([seen.valid, real], 1), causal=True)
         hidden, _ = self.stack(x, layout, mask, cache=cache)
-        return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden
+        return replace(state, cache=cache, words=state.words + real.sum(1)), hidden
 
     def step(self, ids: Tensor, cache: Decoding) -> tuple[Tensor, Decoding]:
         # The word chosen last and a mask after it; the first ids (the class token) were seen at the start.

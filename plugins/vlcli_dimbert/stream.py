@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -115,55 +115,51 @@ class SingleStream(vl.Model):
         return self.words
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
-        hidden = self.words(text.ids)
-        if not self.by_mode:
-            hidden = hidden + self.segments.weight[SENTENCE]
         layout = vl.Layout.for_text(text.mask, text.special)
         if self.special_route != vl.TEXT:
             layout = replace(layout, route=torch.where(text.special, self.special_route, layout.route), runs=None)
         extra = {} if text.causal is None else {"causal": text.causal}
-        return vl.EncoderOutput(hidden, layout, extra=extra)
+        return vl.EncoderOutput(self._in_role(self.words(text.ids), SENTENCE), layout, extra=extra)
+
+    def _in_role(self, x: Tensor, role: int) -> Tensor:
+        # Adds the segment of regions, concepts or the sentence, where the table has a row for each.
+        return x if self.by_mode else x + self.segments.weight[role]
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("dimbert")
-        roles = [None, None] if self.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
-        x = self.region_tokens(regions, roles[0])
-        parts, layout = [x], vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        x = self.region_tokens(regions, None if self.by_mode else self.segments.weight[REGION])
+        layout = vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        parts = [(x, layout)]
         if self.separators:
-            end, its_layout = self._separator(x.shape[0], 0, roles[0])
-            parts, layout = [*parts, end], layout + its_layout
+            parts.append(self._separator(x.shape[0], 0, REGION))
         if self.concepts is not None:
-            tokens, its_layout, count = self._concepts(images, roles[1])
-            parts, layout = [*parts, tokens], layout + its_layout
-            end, its_layout = self._separator(x.shape[0], count, roles[1])
-            parts, layout = [*parts, end], layout + its_layout
-        return vl.EncoderOutput(torch.cat(parts, 1), layout)
+            tokens, its_layout, after = self._concepts(images)
+            parts += [(tokens, its_layout), self._separator(x.shape[0], after, CONCEPTS)]
+        hidden, layouts = zip(*parts, strict=True)
+        return vl.EncoderOutput(torch.cat(hidden, 1), sum(layouts[1:], layout))
 
     def region_tokens(self, regions: vl.Regions, segment: Tensor | None) -> Tensor:
         """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
-        tokens: Tensor = self.regions(regions, segment)
-        return tokens
+        return cast("Tensor", self.regions(regions, segment))
 
-    def _concepts(self, images: vl.Images, role: Tensor | None) -> tuple[Tensor, vl.Layout, Tensor]:
-        # Word pieces of concepts (M, L, D), their layout, and the position after them (M,).
+    def _concepts(self, images: vl.Images) -> tuple[Tensor, vl.Layout, Tensor]:
+        # Word pieces of concepts (M, L, D), their layout, and the position after them (M, 1).
         if images.concepts is None or self.concepts is None:
             hint = "name a store of concepts in `features`, or leave them out: concepts: 0"
             raise DataError("The model reads visual concepts, and the batch has none.", hint=hint)
         pieces, slot, _ = self.concepts(images.concepts)
         real = pieces >= 0
-        tokens = self.words(pieces.clamp(min=0))
         layout = vl.Layout.for_text(real, route=vl.CONCEPT, source=1)
         layout.index = real.long().cumsum(1) - 1 if self.by_piece else slot
-        after = (layout.index.masked_fill(~real, -1)).amax(1) + 1
-        return tokens if role is None else tokens + role, layout, after
+        after = layout.index.masked_fill(~real, -1).amax(1, keepdim=True) + 1
+        return self._in_role(self.words(pieces.clamp(min=0)), CONCEPTS), layout, after
 
-    def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, vl.Layout]:
+    def _separator(self, rows: int, place: Tensor | int, role: int) -> tuple[Tensor, vl.Layout]:
         # [SEP] (M, 1, D) at a position of its own.
-        word = self.words.weight[self.data_spec.sep_id]
-        x = (word if role is None else word + role).expand(rows, 1, -1)
+        x = self._in_role(self.words.weight[self.data_spec.sep_id], role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
         layout = vl.Layout.for_text(real, real, route=self.special_route, source=1)
-        layout.index = layout.index + (place[:, None] if isinstance(place, Tensor) else place)
+        layout.index = layout.index + place
         return x, layout
 
     def fuse(
@@ -193,16 +189,13 @@ class SingleStream(vl.Model):
 
     def _placed(self, x: Tensor, layout: vl.Layout, prefix: int, causal: Tensor | None) -> Tensor:
         # Tokens (P, T, D) with their positions and, by mode, their segments, normalised.
-        longest = len(self.places.weight)
+        longest = self.places.num_embeddings
         words = layout.route.shape[1] - (0 if self.running else prefix - 1)
         if not torch.compiler.is_exporting() and words > longest:
-            raise DataError(
-                "A sequence is longer than the position table.",
-                where="model dimbert",
-                got=f"{words} tokens",
-                expected=f"at most {longest}",
-                hint="lower text.length, or raise the model's length",
-            )
+            what, where = "A sequence is longer than the position table.", "model dimbert"
+            got, expected = f"{words} tokens", f"at most {longest}"
+            hint = "lower text.length, or raise the model's length"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
         if self.which_picture is not None:
             x = x + self._picture_rows(layout, self.which_picture)
         place = layout.valid.long().cumsum(1) - 1 if self.running else layout.index
@@ -214,40 +207,28 @@ class SingleStream(vl.Model):
         # seen among the former and drown the latter.
         number = layout.source - 1  # words are source 0
         if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
-            raise DataError(
-                "An example has more pictures than the model tells apart.",
-                where="model dimbert",
-                got=f"{int(number.max()) + 1} pictures",
-                expected=f"at most {len(table.weight)}",
-                hint="raise the model's `images`",
-            )
-        scale = (
-            torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
-        )
-        rows: Tensor = table(number.clamp(min=0)) * scale[..., None]
-        return rows
+            what, hint = "An example has more pictures than the model tells apart.", "raise the model's `images`"
+            got, expected = f"{int(number.max()) + 1} pictures", f"at most {len(table.weight)}"
+            raise DataError(what, where="model dimbert", got=got, expected=expected, hint=hint)
+        scale = torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight)
+        return cast("Tensor", table(number.clamp(min=0)) * scale[..., None])
 
     def _normed(self, x: Tensor, place: Tensor, prefix: int, causal: Tensor | None) -> Tensor:
         # ``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix.
-        rows = len(self.places.weight)
-        x = x + self.places(place.clamp(0, rows - 1)).masked_fill((place < 0)[..., None], 0)
+        x = x + self.places(place.clamp(0, self.places.num_embeddings - 1)).masked_fill((place < 0)[..., None], 0)
         if self.by_mode:
             mode = place.new_zeros(x.shape[0], 1) if causal is None else 4 * causal.long()[:, None]
-            segment = torch.cat([mode.expand(-1, prefix), (mode + 1).expand(-1, x.shape[1] - prefix)], 1)  # (P, T)
-            x = x + self.segments(segment)
-        tokens: Tensor = self.drop(self.normalise(x, prefix))
-        return tokens
+            x = x + self.segments(mode + (torch.arange(x.shape[1], device=x.device) >= prefix).long())  # (P, T, D)
+        return cast("Tensor", self.drop(self.normalise(x, prefix)))
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
         """Normalises tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
-        tokens: Tensor = self.norm(x)
-        return tokens
+        return cast("Tensor", self.norm(x))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        if name.startswith("stack.layers."):
-            return int(name.split(".")[2]) + 1
-        above = name.startswith(("pooler.", "word_head."))
-        return len(self.stack.layers) + 1 if above else None if name.startswith("stack.position") else 0
+        if name.startswith("stack.position"):
+            return None
+        return vl.layer_number(name, {"stack.layers.": 0}, ("pooler.", "word_head."), len(self.stack.layers))

@@ -8,18 +8,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    PUBLISHED_STD,
-    BoxProjection,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    Recorder,
-    Regions,
-    geometry,
-    translate,
-)
+import vlcli.nn as vl
+from vlcli_dimbert.embedding import whole_picture
 from vlcli_dimbert.stream import SingleStream
 
 _UNITER = {
@@ -34,14 +24,14 @@ _UNITER = {
 class UNITERRegions(nn.Module):
     """UNITER's: LN(W f) + LN(W_g g), geometry g of 7 numbers."""
 
-    def __init__(self, data_spec: DataSpec, dim: int, eps: float) -> None:
+    def __init__(self, data_spec: vl.DataSpec, dim: int, eps: float) -> None:
         super().__init__()
         self.project, self.norm = nn.Linear(data_spec.region_dim, dim), nn.LayerNorm(dim, eps=eps)
-        self.place, self.place_norm = BoxProjection(7, dim), nn.LayerNorm(dim, eps=eps)
+        self.place, self.place_norm = vl.BoxProjection(7, dim), nn.LayerNorm(dim, eps=eps)
 
-    def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
+    def forward(self, regions: vl.Regions, segment: Tensor | None = None) -> Tensor:
         kind = self.project.weight.dtype
-        place = self.place_norm(self.place(geometry(regions.boxes, 7).to(kind)))
+        place = self.place_norm(self.place(vl.geometry(regions.boxes, 7).to(kind)))
         x: Tensor = self.norm(self.project(regions.features.to(kind))) + place  # (M, R, D)
         return x if segment is None else x + segment
 
@@ -57,7 +47,7 @@ class UNITER(SingleStream):
     separators = False
     segment_sources: ClassVar[dict[int, list[int]]] = {2: [1, 1, 0]}
 
-    def __init__(self, data_spec: DataSpec, **options: Any) -> None:
+    def __init__(self, data_spec: vl.DataSpec, **options: Any) -> None:
         super().__init__(data_spec, lambda width, _: UNITERRegions(data_spec, width, 1e-12), **options)
         self.image_norm = nn.LayerNorm(self.dim, eps=1e-12)
         self.initialise()
@@ -69,13 +59,13 @@ class UNITER(SingleStream):
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         prefix = re.compile(r"^(module\.|uniter\.|bert\.)+(?=embeddings|img_embeddings|encoder|pooler)")
         plain = {prefix.sub("", name): value for name, value in state.items()}
-        return super().adapt({translate(name, _UNITER) or name: value for name, value in plain.items()}, report)
+        return super().adapt({vl.translate(name, _UNITER) or name: value for name, value in plain.items()}, report)
 
 
 class VLBERTRegions(nn.Module):
     """VL-BERT's visual feature embedding: feature and sines of the box, one layer with ReLU behind a dropout."""
 
-    def __init__(self, data_spec: DataSpec, dim: int, dropout: float) -> None:
+    def __init__(self, data_spec: vl.DataSpec, dim: int, dropout: float) -> None:
         super().__init__()
         self.waves = max(data_spec.region_dim // 8, 1)
         self.read = nn.Sequential(nn.Dropout(dropout), nn.Linear(data_spec.region_dim + 8 * self.waves, dim), nn.ReLU())
@@ -89,8 +79,7 @@ class VLBERTRegions(nn.Module):
         """
         turns = 100 / 1000 ** (torch.arange(self.waves) / self.waves)  # radians over the width of a picture
         weaker = (torch.pi / turns).clamp(max=1).repeat(8)  # of each coordinate sines, then cosines
-        weight = next(self.read.parameters())
-        weight[:, -8 * self.waves :] *= weaker
+        next(self.read.parameters())[:, -8 * self.waves :] *= weaker
 
     def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
         """Embeds features (..., F) with boxes (..., 4): (..., D)."""
@@ -98,8 +87,7 @@ class VLBERTRegions(nn.Module):
         steps = torch.arange(self.waves, device=boxes.device) / self.waves
         angle = 100 * boxes.to(torch.float32)[..., None] / 1000**steps  # (..., 4, F / 8)
         waves = torch.cat([angle.sin(), angle.cos()], -1).flatten(-2)
-        tokens: Tensor = self.read(torch.cat([features.to(kind), waves.to(kind)], -1))
-        return tokens
+        return cast("Tensor", self.read(torch.cat([features.to(kind), waves.to(kind)], -1)))
 
 
 class VLBERT(SingleStream):
@@ -112,29 +100,28 @@ class VLBERT(SingleStream):
     paper = "VL-BERT, Su et al., ICLR 2020, section 3.2; DiMBERT, Table 6"
     separators = False
 
-    def __init__(self, data_spec: DataSpec, **options: Any) -> None:
+    def __init__(self, data_spec: vl.DataSpec, **options: Any) -> None:
         super().__init__(data_spec, partial(VLBERTRegions, data_spec), **options)
         self.text_look, self.image_look = nn.LayerNorm(self.dim, eps=1e-12), nn.LayerNorm(self.dim, eps=1e-12)
         self.initialise()
-        if self.init_std > PUBLISHED_STD:
+        if self.init_std > vl.PUBLISHED_STD:
             # The authors start both norms with weights of 0 (visual_scale_text_init, visual_scale_object_init): words
             # are not drowned by the whole picture's feature. Published widths keep the ones they have had here.
             nn.init.zeros_(self.text_look.weight)
             cast("VLBERTRegions", self.regions).calm()
 
-    def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
+    def region_tokens(self, regions: vl.Regions, segment: Tensor | None) -> Tensor:
         x: Tensor = self.image_look(self.regions(regions.features, regions.boxes))  # (M, R, D)
         return x if segment is None else x + segment  # the word that regions share lies in their segment's row
 
-    def embed_image(self, images: Images) -> EncoderOutput:
-        # ``extra["whole"]`` (M, D) is added to the words.
-        states, regions = super().embed_image(images), images.regions_for("vl-bert")
-        real = regions.mask[..., None].to(regions.features.dtype)
-        mean = (regions.features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
-        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 4)
-        states.extra["whole"] = self.text_look(self.regions(mean, frame))
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
+        # ``extra["whole"]`` (M, 1, D) is added to the words.
+        states = super().embed_image(images)
+        states.extra["whole"] = self.text_look(self.regions(*whole_picture(images.regions_for("vl-bert"))))
         return states
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        words = text.hidden + image.extra["whole"][:, None] if "whole" in image.extra else text.hidden
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
+        words = text.hidden + image.extra["whole"] if "whole" in image.extra else text.hidden
         return super().fuse(replace(text, hidden=words), image, record)

@@ -11,6 +11,7 @@ import vlcli.nn as vl
 from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.attention import DisentangledAttention
+from vlcli_dimbert.embedding import whole_picture
 from vlcli_dimbert.weights import our_name
 
 _OUTSIDE = {
@@ -124,14 +125,11 @@ class ViLBERT(vl.Model):
 
     def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
         x, layout = self.text(text)
-        hidden, _ = self.lower(x, layout, vl.AttentionMask(layout.valid))
-        return vl.EncoderOutput(hidden, layout)
+        return vl.EncoderOutput(self.lower(x, layout, vl.AttentionMask(layout.valid))[0], layout)
 
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("vilbert")
-        real = regions.mask[..., None].to(regions.features.dtype)
-        mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
-        frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 1, 4)
+        mean, frame = whole_picture(regions)
         boxes, mask = torch.cat([frame, regions.boxes], 1), torch.cat([regions.mask[:, :1] | True, regions.mask], 1)
         features = torch.cat([mean, regions.features], 1).to(self.look.weight.dtype)
         x = self.look(features) + self.place(vl.geometry(boxes, 5).to(features.dtype))
@@ -158,7 +156,7 @@ class ViLBERT(vl.Model):
         return vl.FusionOutput(vl.EncoderOutput(words, text.layout), seen, pooled)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        names, below = set(self.state_dict()), len(self.lower.layers)
+        names, below = self.state_dict(), len(self.lower.layers)
 
         def text_name(name: str) -> str:
             # The text stream's layers are BERT's, as in the released code.

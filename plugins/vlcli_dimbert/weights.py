@@ -25,22 +25,20 @@ _PLAIN = {
 _ATTENTION = "self_attention.attention."
 _LAYER = {ours: theirs for ours, theirs in BERT_NAMES.items() if ours != _ATTENTION}
 _LAYER |= {f"{_ATTENTION}{part}.": f"attention.self.{part}." for part in PROJECTIONS}  # further sets have no name
-_OURS, _THEIRS = re.compile(r"stack\.layers\.(\d+)\.(.+)"), re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)")
-_FUSED = re.compile(r"(stack\.layers\.\d+\.self_attention\.attention\.)(query|key|value)\.(weight|bias)")
+_FUSED = re.compile(r"(stack\.layers\.\d+\.self_attention\.attention\.)((?:query|key|value)\.(?:weight|bias))")
 _FC7 = re.compile(r"(?:.*\.)?fc7(?:_(?P<blob>[wb])|\.(?P<name>weight|bias))(?:\.pkl)?")
-_TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-_IDLE = ("crit_mask_lm_smoothed.", "bert.embeddings.position_ids", "embeddings.position_ids")
+_IDLE = ("cls.predictions.decoder.", "crit_mask_lm_smoothed.", "bert.embeddings.position_ids")
+"""Beginnings of names whose weights are tied or not needed."""
 TASKS = 4
 """Projections of a UniLM file with ``relax_projection``, of which sequence to sequence is the last."""
 
 
 def vlp_name(name: str) -> str | None:
     """Returns VLP's name of a parameter; None where VLP has none."""
-    layer = _OURS.fullmatch(name)
-    if layer is None:
-        return translate(name, _PLAIN)
-    inner = translate(layer[2], _LAYER)
-    return None if inner is None else f"bert.encoder.layer.{layer[1]}.{inner}"
+    if layer := re.fullmatch(r"stack\.layers\.(\d+)\.(.+)", name):
+        inner = translate(layer[2], _LAYER)
+        return inner and f"bert.encoder.layer.{layer[1]}.{inner}"
+    return translate(name, _PLAIN)
 
 
 def our_name(name: str) -> str | None:
@@ -49,11 +47,10 @@ def our_name(name: str) -> str | None:
     if fc7 := _FC7.fullmatch(name):
         return f"regions.appearance.0.{fc7['name'] or {'w': 'weight', 'b': 'bias'}[fc7['blob']]}"
     outside, inside = ({theirs: ours for ours, theirs in table.items()} for table in (_PLAIN, _LAYER))
-    layer = _THEIRS.fullmatch(name)
-    if layer is None:
-        return translate(name, outside)
-    inner = translate(layer[2], inside)
-    return None if inner is None else f"stack.layers.{layer[1]}.{inner}"
+    if layer := re.fullmatch(r"bert\.encoder\.layer\.(\d+)\.(.+)", name):
+        inner = translate(layer[2], inside)
+        return inner and f"stack.layers.{layer[1]}.{inner}"
+    return translate(name, outside)
 
 
 def to_vlp(state: Mapping[str, Tensor]) -> State:
@@ -76,9 +73,15 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     for name, value in state.items():
         if name in parameters or name.startswith("objectives."):
             renamed[name] = value
-        elif _unwrapped(name) not in _TIED and not _unwrapped(name).startswith(_IDLE):
+        elif not _unwrapped(name).startswith(_IDLE):
             renamed[our_name(name) or name] = value
-    _split_fused(renamed, parameters, report)
+    # UniLM's num_qkv: several sets of projections in one layer, one after another.
+    fused = [n for n in renamed if n in parameters and _FUSED.fullmatch(n) and len(renamed[n]) > len(parameters[n])]
+    for name in fused:
+        renamed[name], *others = renamed[name].split(len(parameters[name]))
+        renamed |= {_FUSED.sub(rf"\1others.{number}.\2", name): part for number, part in enumerate(others)}
+    if fused:
+        report.append(f"{len(fused)} fused projections taken apart by set")
     for name in [name for name in renamed if name.startswith("word_head.transform.") and name in parameters]:
         if len(renamed[name]) == TASKS * len(parameters[name]):  # UniLM's relax_projection
             renamed[name] = renamed[name].chunk(TASKS)[-1]
@@ -94,26 +97,10 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     if table is not None and len(table) != len(positions) and table.shape[1] == positions.shape[1]:
         rest = positions.detach()[len(table) :].to(table)
         renamed["places.weight"] = torch.cat([table[: len(positions)], rest])
-        kept = min(len(table), len(positions))
-        report.append(f"places.weight: {kept} of {len(table)} rows, {len(rest)} new")
+        report.append(f"places.weight: {len(positions) - len(rest)} of {len(table)} rows, {len(rest)} new")
     return renamed
 
 
 def _unwrapped(name: str) -> str:
     # Without wrappers, with today's norm names and the prefix that a bare BERT lacks.
     return re.sub(r"^(embeddings|encoder|pooler)\.", r"bert.\1.", modern_norms(name.removeprefix("module.")))
-
-
-def _split_fused(state: State, parameters: Mapping[str, Tensor], report: list[str]) -> None:
-    # UniLM's num_qkv: several sets of projections in one layer, one after another.
-    count = 0
-    for name in list(state):
-        fused, parameter = _FUSED.fullmatch(name), parameters.get(name)
-        if fused is None or parameter is None or len(state[name]) <= len(parameter):
-            continue
-        first, *others = state[name].split(len(parameter))
-        prefix, kind, what = fused.groups()
-        state |= {name: first} | {f"{prefix}others.{n}.{kind}.{what}": part for n, part in enumerate(others)}
-        count += 1
-    if count:
-        report.append(f"{count} fused projections taken apart by set")

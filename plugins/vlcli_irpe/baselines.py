@@ -10,16 +10,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import (
-    PLANE,
-    BucketPosition,
-    box_objection,
-    by_key,
-    by_query,
-    look_up,
-    plus,
-    with_blank,
-)
+from vlcli_irpe.lookup import PLANE, BucketPosition, box_objection, by_key, by_query, look_up, with_blank
 from vlcli_irpe.relative_index import RelativeIndex, bucket_ids, by_pair
 
 Plane = Literal["image", "sequence"]
@@ -71,7 +62,7 @@ class Huang(BucketPosition):
         # (q + p)(k + p) - p p without q k
         (table,), (ids,) = self.tables(layer, "key"), by_pair(state.keys)
         of_queries = by_query(self.scores(q, table, state), ids)  # (B, H, Tq, Tk)
-        return plus(of_queries, by_key(self.scores(k, table, state), ids))
+        return of_queries.add_(by_key(self.scores(k, table, state), ids))
 
 
 class SASA(BucketPosition):
@@ -89,11 +80,9 @@ class SASA(BucketPosition):
         super().__init__(shape, BucketRule("cross", distance / 2, "clip"), width=shape.head_dim // 2, **options)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        half = self.shape.head_dim // 2
-        rows, columns = self.tables(layer, "key")
-        # Columns read the first half of a query, rows the second (Eq. 12).
-        scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]  # (B, H, Tq, K)
-        return look_up(scores, state.keys)  # (B, H, Tq, Tk)
+        parts = reversed(q.chunk(2, -1))  # columns read the first half of a query, rows the second (Eq. 12)
+        pairs = zip(parts, self.tables(layer, "key"), strict=True)
+        return look_up([self.scores(part, table, state) for part, table in pairs], state.keys)  # (B, H, Tq, Tk)
 
 
 class TransformerXL(PairwisePosition):
@@ -125,10 +114,8 @@ class TransformerXL(PairwisePosition):
         self.rule, self.cells, self.distance = _clipped(plane, distance), cells, distance
         self.encodes = within("word", "cell") if plane == "sequence" else within(*PLANE)
         heads, d = 1 if shared_heads else shape.heads, shape.head_dim
-        self.content = nn.Parameter(torch.zeros(shape.layers, heads, d))  # u
-        self.place = nn.Parameter(torch.zeros(shape.layers, heads, d))  # v
-        self.project = nn.Parameter(torch.empty(shape.layers, heads, d, d))  # W^R
-        nn.init.normal_(self.project, std=0.02)
+        self.content, self.place = (nn.Parameter(torch.zeros(shape.layers, heads, d)) for _ in range(2))  # u, v
+        self.project = nn.Parameter(nn.init.normal_(torch.empty(shape.layers, heads, d, d), std=0.02))  # W^R
 
     def objection(self, slot: Slot) -> str:
         return box_objection(self.rule, slot) or super().objection(slot)

@@ -86,8 +86,7 @@ class BucketRule:
         by_row, by_column = index(rows, self.ratio) + self.bound, index(columns, self.ratio) + self.bound
         if self.method == "product":
             return (by_row * (2 * self.bound + 1) + by_column,)
-        by_row = by_row + 0 * columns.long()  # broadcast
-        return (by_row,) if self.method == "sequence" else (by_row, by_column + 0 * rows.long())
+        return tuple(torch.broadcast_tensors(by_row, by_column))[: self.tables]
 
 
 def ratio_for(buckets: int, method: Method) -> float:
@@ -98,17 +97,16 @@ def ratio_for(buckets: int, method: Method) -> float:
     Raises:
         ComponentError: no ratio gives that many.
     """
-    side = math.isqrt(buckets) if method == "product" else buckets
-    fits = side * side == buckets if method == "product" else True
-    if fits and side >= 3 and side % 2 == 1:
+    power = 2 if method == "product" else 1
+    side = math.isqrt(buckets) if power == 2 else buckets
+    if side**power == buckets and side >= 3 and side % 2 == 1:
         return (side - 1) / 4
-    near = [max(3, side - 1 + side % 2), side + 1 + side % 2]
-    sizes = [n * n if method == "product" else n for n in dict.fromkeys(near)]
+    sizes = [n**power for n in dict.fromkeys([max(3, side - 1 + side % 2), side + 1 + side % 2])]
     raise ComponentError(
         f"No ratio gives the {method} method this many buckets.",
         where="position irpe, key buckets",
         got=str(buckets),
-        expected=f"an odd number squared, e.g. {sizes}" if method == "product" else f"an odd number, e.g. {sizes}",
+        expected=f"an odd number{' squared' if power == 2 else ''}, e.g. {sizes}",
         hint="set ratio instead",
     )
 
@@ -129,9 +127,5 @@ def _rank(squares: Tensor, count: int) -> Tensor:
 
 @cache
 def _sums_of_squares(count: int) -> tuple[int, ...]:
-    side = 4
-    while True:
-        sums = sorted({a * a + b * b for a in range(side) for b in range(side) if a * a + b * b < side * side})
-        if len(sums) > count:
-            return tuple(sums[: count + 1])
-        side *= 2
+    sums = {a * a + b * b for a in range(count + 1) for b in range(count + 1)}
+    return tuple(sorted(sums)[: count + 1])  # none is left out: the squares up to count ** 2 alone are as many

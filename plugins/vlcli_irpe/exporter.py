@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vlcli.errors import ComponentError
-from vlcli.export import Exported, Exporter, Trained
+from vlcli.export import Exported, Exporter, Trained, largest_difference
 from vlcli.files import written
 from vlcli.nn import Model, read_weights
 from vlcli.progress import Progress
@@ -34,17 +34,12 @@ class ReleasedNames(Exporter):
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         model, state = trained.model, trained.model.state_dict()
         named: dict[str, Tensor] = {}
-        if isinstance(model, Model):
-            with suppress(NotImplementedError):
-                named = model.released_state(state)
+        with suppress(NotImplementedError):
+            named = model.released_state(state) if isinstance(model, Model) else {}
         if not named:
-            raise ComponentError(
-                "The release has no names for this model.",
-                where="exporter irpe-names",
-                got=type(model).__name__,
-                expected="model: deit or detr",
-                hint="format: safetensors",
-            )
+            what, hint = "The release has no names for this model.", "format: safetensors"
+            got, expected = type(model).__name__, "model: deit or detr"
+            raise ComponentError(what, where="exporter irpe-names", got=got, expected=expected, hint=hint)
         named = {name: value.detach().cpu().contiguous() for name, value in named.items()}
         final = folder / f"model.{self.file}"
         with written(final) as beside:
@@ -53,9 +48,10 @@ class ReleasedNames(Exporter):
             else:
                 save_file(named, beside, {"format": "pt"})
         again = model.adapt(dict(read_weights(final)), [])
-        lost = float("inf")  # a weight did not come back
-        if state.keys() == again.keys():
-            lost = max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in state.items())
+        pairs = [(value.cpu().float(), again[name].float()) for name, value in state.items() if name in again]
+        lost = (
+            largest_difference(*pairs) if state.keys() == again.keys() else float("inf")
+        )  # a weight did not come back
         tables = sum("lookup_table" in name for name in named)
         note = f"{final}: {len(named)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
         return Exported({"model": final.name}, [note], {"max_weight_change": lost})

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +19,13 @@ from vlcli_irpe.buckets import BucketRule, Form, Index, clip, piecewise
 from vlcli_irpe.relative_index import TokenGrid, grid_ids
 
 
+class Plot(Drawing):
+    """Base of drawings that matplotlib makes."""
+
+    packages = ("matplotlib",)
+    install = PLOTS
+
+
 @dataclass
 class Terms:
     """Terms on the scores by layer, averaged over pictures and heads (T, T), of ``front`` special tokens and a grid."""
@@ -27,7 +35,7 @@ class Terms:
     front: int = 0
 
 
-class PositionTerms(Drawing):
+class PositionTerms(Plot):
     """The terms that position adds to attention in each block, for reference cells of the grid (Figure 5).
 
     Args:
@@ -37,8 +45,6 @@ class PositionTerms(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 5"
-    packages = ("matplotlib",)
-    install = PLOTS
     reads_data = True
 
     def __init__(self, *, blocks: list[int] | None = None, references: int = 5, pictures: int = 16) -> None:
@@ -50,10 +56,10 @@ class PositionTerms(Drawing):
         batch = runner.data.batch(range(min(self.pictures, runner.data.total))).to(scene.device)
         with evaluating(runner.module), torch.no_grad(), recorded(runner.model) as terms:
             runner.step(batch).image()
-        if not terms.added:
+        count = len(terms.added)
+        if not count:
             what = "The model's attention has no encoding that adds to the scores."
             raise UsageError(what, where=str(bundle.folder), expected="position: irpe on keys or queries")
-        count = len(terms.added)
         blocks = self.blocks if self.blocks is not None else sorted({0, max(count - 2, 0)})
         if beyond := [number for number in blocks if not 0 <= number < count]:
             where, expected = "drawing irpe-terms, blocks", f"0 to {count - 1}"
@@ -68,7 +74,6 @@ class PositionTerms(Drawing):
         down, across = _spread(rows, self.references), _spread(columns, self.references)
         figure = new_figure(1.5 * len(across) + 0.8, 1.5 * len(down) * rows / columns + 0.5)
         panels = figure.subplots(len(down), len(across), squeeze=False)
-        image: Any = None
         for axes, (row, column) in zip(panels.ravel(), product(down, across), strict=True):
             image = axes.imshow(added[row * columns + column].cpu().numpy(), vmin=low, vmax=high, cmap="viridis")
             axes.plot(column, row, marker="*", color="red", markersize=7)
@@ -120,7 +125,7 @@ RELEASED = {"euclidean": 20.0, "quantization": 33.0, "cross": 20.0, "product": 1
 Method = Literal["euclidean", "quantization", "cross", "product"]
 
 
-class IndexFunctions(Drawing):
+class IndexFunctions(Plot):
     """The piecewise index function beside the clip function (Figure 2).
 
     Args:
@@ -129,8 +134,6 @@ class IndexFunctions(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 2"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(self, *, ratio: float = 2.0, reach: int | None = None) -> None:
         self.ratio, self.reach = ratio, int(10 * ratio) if reach is None else reach
@@ -151,7 +154,7 @@ class IndexFunctions(Drawing):
         return [save_picture(figure, scene.folder / "index.png"), save_numbers(numbers, scene.folder / "index.json")]
 
 
-class BucketMaps(Drawing):
+class BucketMaps(Plot):
     """The bucket of each cell of a grid, seen from reference cells (Figures 6 to 9).
 
     Args:
@@ -165,8 +168,6 @@ class BucketMaps(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figures 6-9"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(
         self,
@@ -189,21 +190,19 @@ class BucketMaps(Drawing):
             raise UsageError("This cell is not on the grid.", where=where, got=str(outside[0]), expected=expected)
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        grid = TokenGrid(*self.grid)
+        (rows, columns), grid = self.grid, TokenGrid(*self.grid)
         tables = grid_ids(self.rule, grid, grid)
         names = ["rows", "columns"] if self.rule.tables == 2 else [self.rule.method]
-        rows, columns = self.grid
         panels = [(at, name, ids) for at in self.at for name, ids in zip(names, tables, strict=True)]
-        width, height = max(2.2, 0.36 * columns), max(2.2, 0.36 * rows)
-        figure = new_figure(width * len(panels) + 0.5, height + 0.6)
+        figure = new_figure(max(2.2, 0.36 * columns) * len(panels) + 0.5, max(2.2, 0.36 * rows) + 0.6)
         maps = []
         for axes, (at, name, ids) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             seen = ids[at[0] * columns + at[1]].reshape(rows, columns)  # the reference is the query
             self._map(axes, seen, at, f"{name}, from ({at[0]}, {at[1]})")
             maps.append({"from": list(at), "table": name, "ids": seen.tolist()})
         stem = scene.folder / f"buckets-{self.rule.method}"
-        facts = {"ratio": self.rule.ratio, "allocated": self.rule.buckets, "maps": maps}
-        facts["used"] = sum(len(ids.unique()) for ids in tables)
+        used = sum(len(ids.unique()) for ids in tables)
+        facts = {"ratio": self.rule.ratio, "allocated": self.rule.buckets, "maps": maps, "used": used}
         return [save_picture(figure, stem.with_suffix(".png")), save_numbers(facts, stem.with_suffix(".json"))]
 
     def _map(self, axes: Any, ids: Any, at: tuple[int, int], title: str) -> None:
@@ -214,8 +213,8 @@ class BucketMaps(Drawing):
         axes.imshow(colormaps["hsv"](shades.numpy()) * [0.75, 0.75, 0.75, 1] + [0.25, 0.25, 0.25, 0])
         axes.plot(at[1], at[0], marker="*", markersize=14, color="red", markeredgecolor="white")
         if self.numbers and ids.numel() <= 1024:
-            for row, column in product(range(ids.shape[0]), range(ids.shape[1])):
+            for (row, column), number in np.ndenumerate(ids.numpy()):
                 if (row, column) != at:
-                    axes.text(column, row, str(int(ids[row, column])), ha="center", va="center", fontsize=6)
+                    axes.text(column, row, str(number), ha="center", va="center", fontsize=6)
         axes.set_title(f"{title}: {len(ids.unique())} buckets", fontsize=9)
         axes.set(xticks=[], yticks=[])

@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,25 +13,23 @@ from typing import Any, Literal
 import torch
 
 from vlcli import registry
-from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
+from vlcli.drawings import DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
 from vlcli.nn import DataSpec, Model, model_macs
 from vlcli.registry import Spec
+from vlcli_irpe.figures import Plot
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
 ENCODINGS: dict[str, Spec | None] = {
     "none": None,
-    "Shaw": {"name": "shaw"},
-    "Transformer-XL": {"name": "transformer-xl"},
-    "Huang": {"name": "huang"},
-    "SASA": {"name": "sasa"},
+    **{label: {"name": label.lower()} for label in ("Shaw", "Transformer-XL", "Huang", "SASA")},
     **{f"iRPE {label}": {"name": "irpe", "sides": sides} for label, sides in SIDES.items()},
 }
 """Product with 50 buckets (iRPE), and what Figure 10 compares it with as supplement 4 sets it up."""
 Size = Literal["tiny", "small", "base"]
 
 
-class ExtraMacs(Drawing):
+class ExtraMacs(Plot):
     """Multiply-accumulates that iRPE adds to DeiT, by resolution and implementation (Figure 4).
 
     *Per bucket* is what runs here: every token meets every bucket once (Eq. 27). *Per pair* multiplies a vector for
@@ -43,8 +42,6 @@ class ExtraMacs(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 4"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(
         self,
@@ -69,9 +66,8 @@ class ExtraMacs(Drawing):
                 share = [100 * more / row["none"] for more, row in zip(extra, rows, strict=True)]
                 left.plot(self.resolutions, [more / 1e9 for more in extra], style, marker="o", label=f"{label}, {way}")
                 right.plot(self.resolutions, share, style, marker="o", label=f"{label}, {way}")
-        left.set(xlabel="resolution", ylabel="extra multiply-accumulates (billions)", yscale="log")
-        right.set(xlabel="resolution", ylabel="extra, % of the model", yscale="log")
-        for axes in (left, right):
+        for axes, unit in ((left, "extra multiply-accumulates (billions)"), (right, "extra, % of the model")):
+            axes.set(xlabel="resolution", ylabel=unit, yscale="log")
             axes.grid(alpha=0.3)
             axes.legend(fontsize=8)
         return [save_picture(figure, scene.folder / "macs.png"), save_numbers(rows, scene.folder / "macs.json")]
@@ -79,11 +75,10 @@ class ExtraMacs(Drawing):
     def _row(self, pixels: int) -> dict[str, Any]:
         bare, model = self._macs(pixels, None)
         tokens = model.grid[0] * model.grid[1] + model.specials
-        layers, dim = len(model.stack.layers), model.dim
         extra = {}
         for label in self.sides:
             extra[f"{label}, per bucket"] = self._macs(pixels, ENCODINGS[f"iRPE {label}"])[0] - bare
-            extra[f"{label}, per pair"] = len(label) * layers * tokens**2 * dim
+            extra[f"{label}, per pair"] = len(label) * model.depth * tokens**2 * model.dim
         return {"resolution": pixels, "tokens": tokens, "none": bare, "extra": extra}
 
     def _macs(self, pixels: int, position: Spec | None) -> tuple[int, Any]:
@@ -104,7 +99,7 @@ class Trial:
     dtype: str
 
 
-class Speed(Drawing):
+class Speed(Plot):
     """Time and memory of DeiT with encodings, to the same model without, measured on this machine (Figure 10).
 
     Every round times each model once, in an order that turns; a ratio is the median over rounds. Memory is the peak of
@@ -121,8 +116,6 @@ class Speed(Drawing):
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 10"
-    packages = ("matplotlib",)
-    install = PLOTS
 
     def __init__(
         self,
@@ -189,8 +182,7 @@ class Speed(Drawing):
             axes.axhline(1.0, color="0.4", linewidth=0.8)
             axes.set_ylabel(f"{label}, to the model without")
             axes.tick_params(axis="x", rotation=40, labelsize=8)
-        way = "forward and backward" if trial.train else "forward"
-        base = rows[0]
+        way, base = "forward and backward" if trial.train else "forward", rows[0]
         figure.suptitle(
             f"DeiT {trial.size}, {trial.pixels} px, batch {trial.batch}, {way}, {trial.device} {trial.dtype}; without: "
             f"{base['images_per_second']:.1f} images/s, {base['peak_mib']:.0f} MiB",
@@ -236,15 +228,8 @@ def peak(trial: Trial, name: str) -> float:
         torch.cuda.reset_peak_memory_stats()
         _twice(trial, name)
         return torch.cuda.max_memory_allocated() / 2**20
-    context = multiprocessing.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_resident, args=(trial, name, torch.get_num_threads(), send))
-    process.start()
-    send.close()
-    try:
-        return float(receive.recv())
-    finally:
-        process.join()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_resident, trial, name, torch.get_num_threads()).result()
 
 
 def _twice(trial: Trial, name: str) -> None:
@@ -253,11 +238,11 @@ def _twice(trial: Trial, name: str) -> None:
     step()
 
 
-def _resident(trial: Trial, name: str, threads: int, send: Any) -> None:
+def _resident(trial: Trial, name: str, threads: int) -> float:
     torch.set_num_threads(threads)
     before = _high_water()
     _twice(trial, name)
-    send.send(_high_water() - before)
+    return _high_water() - before
 
 
 def _high_water() -> float:

@@ -64,13 +64,9 @@ class IRPE(BucketPosition):
             expected = "some of query, key, value"
             raise ComponentError("iRPE needs a side.", where=where, got="sides: []", expected=expected)
         if mode == "bias" and "value" in sides:
-            raise ComponentError(
-                "A bias on values is not defined: values are vectors (Eq. 17).",
-                where=where,
-                got=f"mode: bias, sides: {sides}",
-                expected="query or key",
-                hint="use mode: contextual, or leave value out",
-            )
+            what, got = "A bias on values is not defined: values are vectors (Eq. 17).", f"mode: bias, sides: {sides}"
+            hint = "use mode: contextual, or leave value out"
+            raise ComponentError(what, where=where, got=got, expected="query or key", hint=hint)
         if ratio < 0.5 or cells < 1:
             got, expected = f"ratio {ratio}, cells {cells}", "ratio at least 0.5, cells at least 1"
             raise ComponentError("iRPE's sizes are off.", where=where, got=got, expected=expected)

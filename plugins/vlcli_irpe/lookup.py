@@ -8,7 +8,9 @@ A look-up and the sum per bucket are each other's transpose, so the gradient of 
 is kept for it.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal
 
 import torch
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, Sort, within
-from vlcli_irpe.blocks import LEAST, BlockedAttention, Stretches, grid_blocks
+from vlcli_irpe.blocks import LEAST, blocked_attention, grid_blocks
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.relative_index import Align, AxisIndex, Indices, RelativeIndex, bucket_ids
 
@@ -39,17 +41,12 @@ class LookupTable(nn.Module):
     def __init__(self, shape: tuple[int, ...], init: Init) -> None:
         super().__init__()
         self.name = "lookup_table_weight" if len(shape) == 3 else "lookup_table_bias"
-        self.register_parameter(self.name, nn.Parameter(torch.zeros(shape)))
+        table = torch.zeros(shape)
         if init == "xavier":
-            nn.init.xavier_uniform_(self.table)
+            nn.init.xavier_uniform_(table)
         elif init == "normal":
-            nn.init.normal_(self.table, std=0.02)
-
-    @property
-    def table(self) -> Tensor:
-        """The parameter."""
-        table: Tensor = getattr(self, self.name)
-        return table
+            nn.init.normal_(table, std=0.02)
+        self.register_parameter(self.name, nn.Parameter(table))
 
 
 class BucketPosition(PairwisePosition):
@@ -98,9 +95,8 @@ class BucketPosition(PairwisePosition):
             for side in sides:
                 inner = (width or shape.head_dim, count) if contextual else (count,)
                 size = (heads, *(inner[::-1] if side == "value" else inner))
-                parts = ("rp_rows", "rp_cols")[: rule.tables]
-                tables = nn.ModuleDict({part: LookupTable(size, init) for part in parts})
-                layer[LETTERS[side]] = tables if rule.tables == 2 else tables["rp_rows"]
+                rows, *columns = (LookupTable(size, init) for _ in range(rule.tables))
+                layer[LETTERS[side]] = nn.ModuleDict({"rp_rows": rows, "rp_cols": columns[0]}) if columns else rows
             self.layers.append(layer)
 
     def objection(self, slot: Slot) -> str:
@@ -112,7 +108,8 @@ class BucketPosition(PairwisePosition):
     def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
         """Returns the tables of one layer that ``side`` reads: one, or two with the cross method."""
         part: Any = self.layers[layer][LETTERS[side]]  # type: ignore[index]
-        return (part.table,) if isinstance(part, LookupTable) else (part["rp_rows"].table, part["rp_cols"].table)
+        parts = [part] if isinstance(part, LookupTable) else [part["rp_rows"], part["rp_cols"]]
+        return tuple(getattr(one, one.name) for one in parts)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> RelativeIndex:
         reads = "query" in self.sides
@@ -136,51 +133,47 @@ class BucketPosition(PairwisePosition):
         if state.grid is None or not (plain and fits and fast and q.shape[2] >= LEAST):
             return None
         blocks, terms = grid_blocks(self.rule, state.grid, self.mirrored), []
-        sides: tuple[tuple[Side, Stretches, Tensor], ...] = (("key", blocks.keys, q), ("query", blocks.queries, k))
-        for side, stretches, tokens in sides:
-            if side in self.sides:
-                z = self.scores(tokens, self.tables(layer, side)[0], state)  # (B, H, T, K)
+        tables = {side: self.tables(layer, side)[0] for side in self.sides}
+        for side, stretches, tokens in (("key", blocks.keys, q), ("query", blocks.queries, k)):
+            if side in tables:
+                z = self.scores(tokens, tables[side], state)  # (B, H, T, K)
                 terms.append((stretches, z if z.shape[-1] > self.rule.buckets else with_blank(z)))
-        table = self.tables(layer, "value")[0] if self.uses_weights else None
-        return BlockedAttention(blocks, terms, table, q.shape[-1] ** -0.5)(q, k, v)
+        return blocked_attention(q, k, v, blocks, terms, tables.get("value"))
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        total: Tensor | None = None
+        terms = []
         if "key" in self.sides:
             scores = [self.scores(q, table, state) for table in self.tables(layer, "key")]  # (B or 1, H, Tq, K)
-            total = look_up(scores, state.keys)  # (B or 1, H, Tq, Tk)
+            terms.append(look_up(scores, state.keys))  # (B or 1, H, Tq, Tk)
         if "query" in self.sides:
             scores = [self.scores(k, table, state) for table in self.tables(layer, "query")]  # (B or 1, H, Tk, K)
-            total = plus(total, look_up(scores, state.queries, by_keys=True))  # (B or 1, H, Tq, Tk)
-        return total
+            terms.append(look_up(scores, state.queries, by_keys=True))  # (B or 1, H, Tq, Tk)
+        return added(terms) if terms else None
 
     def values(self, weights: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
         # iRPE Eq. 17: the sum over keys j of a_ij r_ij. Pairs of one bucket share a vector, so probabilities are summed
         # per bucket first; with the cross method the terms of rows and columns are added.
         if not self.uses_weights:
             return None
-        total: Tensor | None = None
         count = self.rule.buckets + (self.off_plane == "bucket" or state.outside)
-        sums: Indices
         if isinstance(state.keys, AxisIndex):
             sums = bucket_sums_axes(weights, state.keys, count)
         else:
-            sums = tuple(bucket_sums(weights, part, count) for part in state.keys)  # each (B, H, Tq, K)
-        for table, of_bucket in zip(self.tables(layer, "value"), sums, strict=True):
-            total = plus(total, of_bucket[..., : table.shape[-2]] @ table.to(weights.dtype))  # (B, H, Tq, d)
-        return total
+            sums = [bucket_sums(weights, part, count) for part in state.keys]  # each (B, H, Tq, K)
+        pairs = zip(self.tables(layer, "value"), sums, strict=True)
+        return added(part[..., : table.shape[-2]] @ table.to(weights.dtype) for table, part in pairs)  # (B, H, Tq, d)
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
         # Tables start at zero, so a missing bucket of pairs off the plane is filled with zeros.
         if ".lookup_table_" not in name or value.dim() != wanted.dim():
             return value
-        axes = [axis for axis, (a, b) in enumerate(zip(value.shape, wanted.shape, strict=True)) if a != b]
-        if len(axes) != 1 or axes[0] == 0 or abs(value.shape[axes[0]] - wanted.shape[axes[0]]) != 1:
+        more = [have - want for have, want in zip(value.shape, wanted.shape, strict=True)]
+        axis = next(axis for axis, count in enumerate(more) if count)
+        if more.count(0) != len(more) - 1 or axis == 0 or abs(more[axis]) != 1:
             return value
-        axis, count = axes[0], wanted.shape[axes[0]]
-        if value.shape[axis] > count:
+        if more[axis] == 1:
             report.append(f"{name}: the bucket of pairs off the plane dropped")
-            return value.narrow(axis, 0, count)
+            return value.narrow(axis, 0, wanted.shape[axis])
         report.append(f"{name}: a zero bucket for pairs off the plane added")
         return torch.cat([value, torch.zeros_like(value.narrow(axis, 0, 1))], axis)
 
@@ -207,9 +200,9 @@ def with_blank(z: Tensor) -> Tensor:
     return F.pad(z, (0, 1))
 
 
-def plus(total: Tensor | None, term: Tensor) -> Tensor:
+def added(terms: Iterable[Tensor]) -> Tensor:
     """Adds in place: look-ups keep nothing of their result for the gradient, and a (Tq, Tk) copy is spared."""
-    return term if total is None else total.add_(term)
+    return reduce(Tensor.add_, terms)
 
 
 def by_query(z: Tensor, ids: Tensor) -> Tensor:
@@ -232,23 +225,20 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = Fals
         scores: (B or 1, H, T, K) for each table: of the queries, or of the keys where ``by_keys``.
     """
     if isinstance(ids, AxisIndex):
-        pairs = _by_query_axes(scores[0], scores[1], ids)
+        pairs = _by_query_axes(ids, *scores)
         return pairs.transpose(-1, -2) if by_keys else pairs
-    total: Tensor | None = None
-    for z, part in zip(scores, ids, strict=True):
-        total = plus(total, by_key(z, part) if by_keys else by_query(z, part))
-    assert total is not None
-    return total
+    look = by_key if by_keys else by_query
+    return added(look(z, part) for z, part in zip(scores, ids, strict=True))
 
 
-def _by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIndex) -> Tensor:
+def _by_query_axes(ids: AxisIndex, rows: Tensor, columns: Tensor) -> Tensor:
     # Two small look-ups and one sum over all pairs, of scores (B or 1, H, T, K) of row and of column buckets.
     plane = (by_query(rows, ids.rows)[..., :, None] + by_query(columns, ids.columns)[..., None, :]).flatten(-2)
     if not ids.other.outside:
         return plane  # (B, H, T, Tk)
     off = (rows[..., -1:] + columns[..., -1:]).expand(*plane.shape[:-1], -1)  # (B, H, T, 1): the extra bucket
-    parts = [off.expand(*off.shape[:-1], ids.other.front), plane, off.expand(*off.shape[:-1], ids.other.back)]
-    return torch.cat(parts, -1)
+    front, back = (off.expand(*off.shape[:-1], count) for count in (ids.other.front, ids.other.back))
+    return torch.cat([front, plane, back], -1)
 
 
 def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
@@ -266,7 +256,7 @@ def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
     return blank.scatter_add(-1, ids.expand_as(exact), exact).to(weights.dtype)
 
 
-def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> tuple[Tensor, Tensor]:
+def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> list[Tensor]:
     """Sums probabilities per row bucket and per column bucket, over columns and rows of the keys' grid first.
 
     Args:
@@ -278,7 +268,7 @@ def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> tuple[Ten
     """
     front, cells = ids.other.front, ids.other.rows * ids.other.columns
     plane = weights[..., front : front + cells].unflatten(-1, (ids.other.rows, ids.other.columns))  # (B, H, Tq, h, w)
-    sums = bucket_sums(plane.sum(-1), ids.rows, buckets), bucket_sums(plane.sum(-2), ids.columns, buckets)
+    sums = [bucket_sums(plane.sum(-1), ids.rows, buckets), bucket_sums(plane.sum(-2), ids.columns, buckets)]
     if ids.other.outside:
         off = weights[..., :front].sum(-1) + weights[..., front + cells :].sum(-1)  # (B, H, Tq)
         for part in sums:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -55,11 +55,8 @@ class RoPE2D(PairwisePosition):
 
     def zero(self) -> None:
         if not self.mixed:
-            raise ComponentError(
-                "Axial rotations have no tables, so they always change a model.",
-                where="position rope-2d",
-                hint="frequencies: mixed",
-            )
+            what = "Axial rotations have no tables, so they always change a model."
+            raise ComponentError(what, where="position rope-2d", hint="frequencies: mixed")
         super().zero()
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
@@ -79,10 +76,9 @@ class RoPE2D(PairwisePosition):
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
         turns = [self._turn(centre, self.rates[layer]) for centre in state] if self.mixed else state
         turned = []
-        for x, (cos, sin) in zip((q, k), turns, strict=True):
-            a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, d / 2)
-            cos_x, sin_x = cos.to(x.dtype), sin.to(x.dtype)
-            turned.append(torch.stack([a * cos_x - b * sin_x, a * sin_x + b * cos_x], -1).flatten(-2))
+        for x, turn in zip((q, k), turns, strict=True):
+            (a, b), (cos, sin) = x.unflatten(-1, (-1, 2)).unbind(-1), (part.to(x.dtype) for part in turn)
+            turned.append(torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2))  # (B, H, T, d)
         return turned[0], turned[1]
 
 
@@ -155,11 +151,11 @@ class LogCPB(PairwisePosition):
 
     def zero(self) -> None:
         if not self.centred:
-            raise ComponentError(
-                "A network of zeros makes a bias of 8.", where="position log-cpb", hint="centred: true"
-            )
-        for network in self.networks:
-            nn.init.zeros_(cast("nn.Linear", network[-1]).weight)  # type: ignore[index]
+            what = "A network of zeros makes a bias of 8."
+            raise ComponentError(what, where="position log-cpb", hint="centred: true")
+        networks: Any = self.networks
+        for network in networks:
+            nn.init.zeros_(network[-1].weight)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
         ids = bucket_ids(self.rule, x_layout, y_layout)
@@ -170,8 +166,7 @@ class LogCPB(PairwisePosition):
     def logits(self, q: Tensor, k: Tensor, state: tuple[RelativeIndex, Tensor], layer: int) -> Tensor | None:
         ids, offsets = state
         network = self.networks[layer]
-        table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid()  # (K, H)
-        table = table - 8 if self.centred else table
+        table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid() - 8 * self.centred  # (K, H)
         z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)  # (1, H, Tq, K)
         return by_query(with_blank(z) if ids.outside else z, by_pair(ids.keys)[0])
 
@@ -194,9 +189,8 @@ class ConvolutionalGenerator(TokenPosition):
     def __init__(self, shape: AttentionShape, *, after: list[int] = [0], kernel: int = 3) -> None:  # noqa: B006
         super().__init__(shape)
         if kernel % 2 == 0 or not after:
-            raise ComponentError(
-                "The generator needs an odd kernel and a block.", got=f"kernel {kernel}, after {after}"
-            )
+            got = f"kernel {kernel}, after {after}"
+            raise ComponentError("The generator needs an odd kernel and a block.", got=got)
         self.after = tuple(after)
         self.convolutions = nn.ModuleList(
             nn.Conv2d(shape.dim, shape.dim, kernel, padding=kernel // 2, groups=shape.dim) for _ in after
@@ -204,9 +198,8 @@ class ConvolutionalGenerator(TokenPosition):
 
     def forward(self, x: Tensor, layout: Layout, block: int | None = None) -> Tensor:
         if layout.grid is None:
-            raise ComponentError(
-                "The convolutional generator needs one full grid.", where="position cpvt", hint="use it on images"
-            )
+            what = "The convolutional generator needs one full grid."
+            raise ComponentError(what, where="position cpvt", hint="use it on images")
         here = ~layout.centre[..., 0].isnan()
         count = layout.grid[0] * layout.grid[1]
         # Without memory there is nothing to look at: special tokens stand before the grid.

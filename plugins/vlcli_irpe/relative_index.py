@@ -46,9 +46,9 @@ class AxisIndex:
         columns: (1, 1, T, columns of the other grid) int64.
     """
 
+    other: TokenGrid
     rows: Tensor
     columns: Tensor
-    other: TokenGrid
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,8 @@ def bucket_ids(
 
     outside = bool(x.outside + y.outside)
     if axes and rule.method == "cross":
-        (rows, columns), of_queries = ids(False, "rows"), ids(mirrored, "columns") if queries else ()
-        by_axis = AxisIndex(of_queries[0], of_queries[1], x) if queries else ()
-        return RelativeIndex(AxisIndex(rows, columns, y), by_axis, outside)
+        by_columns = AxisIndex(x, *ids(mirrored, "columns")) if queries else ()
+        return RelativeIndex(AxisIndex(y, *ids(False, "rows")), by_columns, outside)
     return RelativeIndex(ids(False), ids(True) if mirrored else (), outside, x if x == y else None)
 
 
@@ -124,11 +123,10 @@ def token_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
     off = centre[..., 0].isnan()  # (B, T)
     alike = centre.stride(0) == 0 or bool((off == off[:1]).all())
     listed = off[0].tolist()
-    front = listed.index(False) if False in listed else len(listed)
+    front = [*listed, False].index(False)
     back = len(listed) - front - rows * columns
     grid: tuple[TokenGrid | None, int] = (None, 0)
-    plane, rest = listed[front : front + rows * columns], listed[front + rows * columns :]
-    if alike and back >= 0 and not any(plane) and all(rest):
+    if alike and listed == [True] * front + [False] * (rows * columns) + [True] * back:
         grid = TokenGrid(rows, columns, front, back), int(layout.source[0, front])
     _read[centre] = (version, grid)
     return grid
@@ -154,10 +152,9 @@ def axis_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrore
     Returns:
         (T, rows of the other grid) and (T, columns of the other grid).
     """
-    rows, columns = _offsets(x, y, align, mirrored)
-    grid = x
-    if of == "columns":
-        rows, columns, grid = rows.T, columns.T, y
+    offsets = _offsets(x, y, align, mirrored)
+    rows, columns = (part.T for part in offsets) if of == "columns" else offsets
+    grid = y if of == "columns" else x
     blank = torch.zeros(1, device="cpu")
     by_row = rule(rows, blank)[0].repeat_interleave(grid.columns, 0)  # (h w, other rows)
     by_column = rule(blank, columns)[1].repeat(grid.rows, 1)  # (h w, other columns)
@@ -172,14 +169,14 @@ def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
 
 
 def _offsets(x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool) -> tuple[Tensor, Tensor]:
-    sides = []
-    for here, there in ((x.rows, y.rows), (x.columns, y.columns)):
-        rows, columns = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
+    def along(here: int, there: int) -> Tensor:
+        queries, keys = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
         if align == "extent" and here != there:
-            rows = (rows + 0.5) * (there / here) - 0.5
-        offsets = rows[:, None] - columns  # (here, there)
-        sides.append(-offsets if mirrored else offsets)
-    return sides[0], sides[1]
+            queries = (queries + 0.5) * (there / here) - 0.5
+        offsets = queries[:, None] - keys  # (here, there)
+        return -offsets if mirrored else offsets
+
+    return along(x.rows, y.rows), along(x.columns, y.columns)
 
 
 def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:
@@ -262,12 +259,9 @@ def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:
-        raise ComponentError(
-            "Boxes have no order, so a one-dimensional encoding cannot number them.",
-            where="position with plane: sequence",
-            expected="a sentence or a grid",
-            hint="use plane: product",
-        )
+        what, hint = "Boxes have no order, so a one-dimensional encoding cannot number them.", "use plane: product"
+        where, expected = "position with plane: sequence", "a sentence or a grid"
+        raise ComponentError(what, where=where, expected=expected, hint=hint)
     columns = layout.grid[1] if layout.grid else 0
     line = layout.centre[..., 0] * columns + layout.centre[..., 1]  # (B, T)
     line = torch.where(layout.index >= 0, layout.index.to(line.dtype), line)

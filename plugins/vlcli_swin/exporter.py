@@ -26,15 +26,14 @@ class TransformersSwin(export.TransformersExporter):
         model = export.of_kind(trained.model, Swin, "Swin")
         settings = configuration(model)
         state = renamed(model, settings.window_size)
+        kind: Any = SwinModel
+        compare = partial(export.image_difference, model, size=model.image_size)
         if model.own_classes:
             state = {f"swin.{name}": value for name, value in state.items()}
             state |= {f"classifier.{name}": value for name, value in model.head.state_dict().items()}
-            network = export.fill(SwinForImageClassification(settings), state, "Swin")
-            return [export.Converted(network, partial(export.class_difference, model), processor="ViTImageProcessor")]
-        compare = partial(export.image_difference, model, size=model.image_size)
-        return [
-            export.Converted(export.fill(SwinModel(settings), state, "Swin"), compare, processor="ViTImageProcessor")
-        ]
+            kind, compare = SwinForImageClassification, partial(export.class_difference, model)
+        network = export.fill(kind(settings), state, "Swin")
+        return [export.Converted(network, compare, processor="ViTImageProcessor")]
 
 
 def configuration(model: Swin) -> Any:
@@ -48,8 +47,7 @@ def configuration(model: Swin) -> Any:
     stages = [cast("SwinStage", stage) for stage in model.stages]
     for stage in stages:
         export.check_plain(stage.blocks, "Swin")
-        names = [] if stage.position is None else export.encodings(stage.position)
-        if names not in ([], ["SwinBias"]):
+        if (names := export.encodings(stage)) not in ([], ["SwinBias"]):
             raise export.refused("Swin", f"the position encoding {' and '.join(names)}", "position: swin-bias")
     (height, width), patch = model.image_size, model.patch.kernel_size[0]
     if height != width or height % patch:
@@ -74,10 +72,11 @@ def configuration(model: Swin) -> Any:
 
 def renamed(model: Swin, window: int) -> dict[str, Tensor]:
     """Returns weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros."""
-    state = {}
-    for number, stage in enumerate(model.stages):
-        for layer, block in enumerate(cast("SwinStage", stage).blocks):
-            heads = cast("Any", block).window.attention.heads
-            state[TABLE.format(number, layer)] = torch.zeros((2 * window - 1) ** 2, heads)
+    stages: Any = model.stages
+    blank = {
+        TABLE.format(number, layer): torch.zeros((2 * window - 1) ** 2, block.window.attention.heads)
+        for number, stage in enumerate(stages)
+        for layer, block in enumerate(stage.blocks)
+    }
     weights = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
-    return state | to_transformers(weights)
+    return blank | to_transformers(weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -14,7 +14,12 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
 
-_NAMES: tuple[tuple[str, str], ...] = (
+TABLE = "encoder.layers.{}.blocks.{}.attention.relative_position_bias.relative_position_bias_table"
+"""Name in ``SwinModel`` of the biases of a stage's block."""
+_BIAS = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.rpe_k\.lookup_table_bias$")
+_NAMES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (_BIAS.pattern, TABLE.format(r"\1", r"\2")),
+    (r"^stages\.(\d+)\.downsample\.", lambda stage: f"encoder.layers.{int(stage[1]) - 1}.downsample."),  # ends a stage
     (r"^patch\.", "embeddings.patch_embeddings.projection."),
     (r"^patch_norm\.", "embeddings.norm."),
     (r"^norm\.", "layernorm."),
@@ -36,40 +41,29 @@ _EARLIER = (
     (r"\.output\.dense\.", ".mlp.fc2."),
 )
 """Names of transformers 4, which files on hubs have, and those of transformers 5."""
-_FIXED = {"patch.": "patch_embed.proj.", "patch_norm.": "patch_embed.norm.", "head.": "head.fc."}
-_BLOCK = {
-    "window.norm.": "norm1.",
-    "window.attention.dense.": "attn.proj.",
-    "feed_forward.norm.": "norm2.",
-    "feed_forward.inner.": "mlp.fc1.",
-    "feed_forward.outer.": "mlp.fc2.",
-}
-_BIAS = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.rpe_k\.lookup_table_bias$")
-_TABLES = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
-_IN_STAGE = re.compile(r"^stages\.(\d+)\.(?:blocks\.(\d+)\.)?(.+)$")
-_PROJECTION = re.compile(r"^window\.attention\.(query|key|value)\.(weight|bias)$")
-TABLE = "encoder.layers.{}.blocks.{}.attention.relative_position_bias.relative_position_bias_table"
-
-
-def transformers_name(name: str) -> str:
-    """Returns the name in ``SwinModel`` of a parameter; that of a classifier's is ``classifier``."""
-    if bias := _BIAS.match(name):
-        return TABLE.format(bias[1], bias[2])
-    if merging := re.match(r"^stages\.(\d+)\.(downsample\..+)", name):  # there it ends the stage before
-        return f"encoder.layers.{int(merging[1]) - 1}.{merging[2]}"
-    return vl.substitute(name, _NAMES)
+_TIMM = (
+    (r"^patch\.", "patch_embed.proj."),
+    (r"^patch_norm\.", "patch_embed.norm."),
+    (r"^head\.", "head.fc."),
+    (r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.", r"layers.\1.blocks.\2.attn."),
+    (r"^stages\.", "layers."),
+    (r"\.window\.", ".self_attention."),
+    (r"\.self_attention\.attention\.(?:query|key|value)\.", ".attn.qkv."),
+    *((rf"\.{re.escape(ours)}", f".{theirs}") for ours, theirs in vl.TIMM_NAMES.items()),
+)
 
 
 def to_transformers(state: Mapping[str, Tensor]) -> vl.State:
     """Returns a model's state by transformers' names, without a prefix; tables have a row for each offset there."""
     return {
-        transformers_name(name): value.T.contiguous() if _BIAS.match(name) else value for name, value in state.items()
+        vl.substitute(name, _NAMES): value.T.contiguous() if _BIAS.match(name) else value
+        for name, value in state.items()
     }
 
 
 def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     """Returns a state of transformers 4 or 5 under a model's ``names``; weights that have none of them keep theirs."""
-    table = {transformers_name(name): name for name in names}
+    table = {vl.substitute(name, _NAMES): name for name in names}
     renamed = {}
     for name, value in state.items():
         if not name.endswith("relative_position_index"):  # computed here
@@ -80,30 +74,16 @@ def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.S
 
 def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     """Returns a state of timm under a model's ``names``; weights that have none of them keep theirs."""
+    tables = "relative_position_bias_table"  # (offsets, heads) in timm
+    state = {name: value.T if name.endswith(tables) else value for name, value in state.items()}
 
-    def public_name(name: str) -> tuple[str, int | None]:
-        table = _TABLES.match(name)
-        if table is not None:
-            prefix = f"layers.{table[1]}.blocks.{table[2]}.attn."
-            bias = f"{prefix}relative_position_bias_table"
-            return bias if _BIAS.match(name) and bias in state else prefix + table[3], None
-        inside = _IN_STAGE.match(name)
-        if inside is None:
-            return vl.translate(name, _FIXED) or name, None
-        if inside[2] is None:
-            return f"layers.{inside[1]}.{inside[3]}" if inside[3].startswith("downsample.") else name, None
-        block = f"layers.{inside[1]}.blocks.{inside[2]}."
-        if projection := _PROJECTION.match(inside[3]):
-            return f"{block}attn.qkv.{projection[2]}", vl.PROJECTIONS.index(projection[1])
-        inner = vl.translate(inside[3], _BLOCK)
-        return name if inner is None else block + inner, None
+    def timm_name(name: str) -> tuple[str, int | None]:
+        bias = _BIAS.sub(rf"layers.\1.blocks.\2.attn.{tables}", name)
+        projection = re.search(r"\.window\.attention\.(query|key|value)\.", name)
+        third = vl.PROJECTIONS.index(projection[1]) if projection else None
+        return bias if bias in state else vl.substitute(name, _TIMM), third
 
-    names = list(names)
-    renamed = vl.from_public(state, names, public_name)
-    for name in names:
-        if name in renamed and public_name(name)[0].endswith("relative_position_bias_table"):
-            renamed[name] = renamed[name].T  # (heads, offsets) here
-    return renamed
+    return vl.from_public(state, names, timm_name)
 
 
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
@@ -119,18 +99,18 @@ STYLE = vl.BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
 class Windows:
     """Cuts one map into windows and joins them; odd blocks roll the map by ``shift`` cells first."""
 
-    grid: tuple[int, int]
-    window: tuple[int, int]
-    shift: tuple[int, int]
+    grid: Grid
+    window: Grid
+    shift: Grid
 
     @classmethod
-    def of(cls, grid: tuple[int, int], side: int) -> Windows:
+    def of(cls, grid: Grid, side: int) -> Windows:
         """Returns windows of ``side``, or of the whole map where it is no larger (then without a shift)."""
         window = (min(side, grid[0]), min(side, grid[1]))
         return cls(grid, window, tuple(side // 2 if n > side else 0 for n in grid))  # type: ignore[arg-type]
 
     @property
-    def padded(self) -> tuple[int, int]:
+    def padded(self) -> Grid:
         """Rows and columns, rounded up to a multiple of the window's."""
         rows, columns = (-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True))
         return rows, columns
@@ -152,8 +132,7 @@ class Windows:
         x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (B, rows, columns, D)
         if shifted:
             x = x.roll(self.shift, (1, 2))
-        out: Tensor = x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
-        return out
+        return cast("Tensor", x[:, : self.grid[0], : self.grid[1]].flatten(1, 2))
 
     def allowed(self, device: torch.device) -> Tensor | None:
         """Returns (windows, cells, cells) bool, True for neighbours before the roll; None without a shift."""
@@ -168,32 +147,21 @@ class Windows:
         return cells[:, :, None] == cells[:, None]
 
 
-class WindowBlock(vl.AttentionBlock):
-    """Attention inside windows, rolled ones if ``shifted``, with its residual."""
-
-    def __init__(self, shape: vl.AttentionShape, style: vl.BlockStyle, attention: Spec | str, shifted: bool) -> None:
-        super().__init__(shape, style, attention)
-        self.shifted = shifted
-
-    def within(self, x: Tensor, windows: Windows, context: vl.AttentionContext) -> Tensor:
-        """Lets each token of ``x`` (B, h w, D) attend to its window; ``context`` has the mask of shifted windows."""
-        shifted = self.shifted and windows.shift != (0, 0)
-        context = context if shifted else replace(context, mask=None)
-        seen = self.attention(windows.cut(self.enter(x), shifted), None, context)
-        return self.leave(x, windows.join(seen, shifted))
-
-
 class SwinLayer(nn.Module):
-    """Windowed attention and feed-forward."""
+    """Attention inside windows, rolled ones if ``shifted``, and feed-forward."""
 
     def __init__(self, shape: vl.AttentionShape, style: vl.BlockStyle, attention: Spec | str, shifted: bool) -> None:
         super().__init__()
-        self.window = WindowBlock(shape, style, attention, shifted)
+        self.shifted = shifted
+        self.window = vl.AttentionBlock(shape, style, attention)
         self.feed_forward = vl.FeedForward(shape.dim, None, style)
 
     def forward(self, x: Tensor, windows: Windows, context: vl.AttentionContext) -> Tensor:
-        out: Tensor = self.feed_forward(self.window.within(x, windows, context))  # (B, h w, D)
-        return out
+        # x: (B, h w, D); ``context`` has the mask of shifted windows
+        shifted = self.shifted and windows.shift != (0, 0)
+        context = context if shifted else replace(context, mask=None)
+        seen = self.window.attention(windows.cut(self.window.enter(x), shifted), None, context)
+        return cast("Tensor", self.feed_forward(self.window.leave(x, windows.join(seen, shifted))))
 
 
 class Merging(nn.Module):
@@ -203,7 +171,7 @@ class Merging(nn.Module):
         super().__init__()
         self.norm, self.reduction = nn.LayerNorm(4 * dim), nn.Linear(4 * dim, 2 * dim, bias=False)
 
-    def forward(self, x: Tensor, grid: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    def forward(self, x: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
         """Returns tokens (B, h w / 4, 2 D) and their grid; odd maps are padded."""
         x = F.pad(x.unflatten(1, grid), (0, 0, 0, grid[1] % 2, 0, grid[0] % 2))  # (B, h, w, D)
         joined = torch.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], -1)  # (B, h/2, w/2, 4 D)
@@ -225,15 +193,13 @@ class SwinStage(nn.Module):
         super().__init__()
         self.side = side
         self.downsample = Merging(shape.dim // 2) if merges else None
-        styles = [replace(STYLE, dropout=shape.dropout, drop_path=path) for path in paths]
         self.blocks = nn.ModuleList(
-            SwinLayer(shape, style, attention, bool(number % 2)) for number, style in enumerate(styles)
+            SwinLayer(shape, replace(STYLE, dropout=shape.dropout, drop_path=path), attention, bool(number % 2))
+            for number, path in enumerate(paths)
         )
         self.position = vl.build_positions(position, shape, Swin.slots["position"])[1]
 
-    def forward(
-        self, x: Tensor, grid: tuple[int, int], record: vl.Recorder | None, name: str
-    ) -> tuple[Tensor, tuple[int, int]]:
+    def forward(self, x: Tensor, grid: Grid, record: vl.Recorder | None, name: str) -> tuple[Tensor, Grid]:
         """Returns tokens (B, h w, D) and their grid."""
         if self.downsample is not None:
             x, grid = self.downsample(x, grid)
@@ -349,9 +315,7 @@ class Swin(vl.Model):
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
         states = self._encode(pixels)
-        scores = states.extra.get("logits", states.pooled)
-        assert scores is not None
-        return scores
+        return cast("Tensor", states.extra.get("logits", states.pooled))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         names = [name for name, _ in self.named_parameters()]

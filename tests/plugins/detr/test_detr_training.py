@@ -244,7 +244,9 @@ def test_weights_of_transformers_load(equipped, tmp_path):
         found, wanted = ours(pixels, mask), other(pixel_values=pixels, pixel_mask=mask.long())
     assert torch.allclose(found.logits[-1], wanted.logits, atol=1e-4)
     assert torch.allclose(found.boxes[-1], wanted.pred_boxes, atol=1e-4)
-    assert not from_transformers({"class_labels_classifier.bias": mask}, []).keys() - {"class_embed.bias"}
+    assert not from_transformers({"class_labels_classifier.bias": mask}, ["class_embed.bias"]).keys() - {
+        "class_embed.bias"
+    }
 
 
 @pytest.mark.slow
