@@ -117,7 +117,7 @@ def test_a_row_near_chance_or_the_ceiling_judges_nothing(tmp_path, old, chance, 
     if word == "not judged":
         text = render([one])
         assert "### Not judged (1)" in text
-        assert f"second row {one.share:.0%} of the way from chance to the ceiling" in text
+        assert f"second row {one.share:.1%} of the way from chance to the ceiling" in text
         assert short([one])[0][-1] in text
 
 

@@ -115,7 +115,7 @@ def room(one: Judged) -> str:
     low, high = one.registered.file.judged_between
     if one.share is None or low <= one.share <= high:
         return "the planted difference was not found"
-    return f"second row {one.share:.0%} of the way from chance to the ceiling"
+    return f"second row {one.share:.1%} of the way from chance to the ceiling"
 
 
 def history(judged: Sequence[Judged]) -> list[str]:
