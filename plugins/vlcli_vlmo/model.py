@@ -175,11 +175,14 @@ class VLMo(vl.Model):
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
         self.stack.packed = packed
         self.pooler = vl.Pooler(width) if pooled == "pooler" else None
+        self._initialise(open_scales=layer_scale == "auto")
+
+    def _initialise(self, open_scales: bool) -> None:
         vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if self.init_std > vl.PUBLISHED_STD and image == "features":
+        if self.init_std > vl.PUBLISHED_STD and self.image_source == "features":
             vl.match_normalised(self.positions)
-        if self.init_std > vl.PUBLISHED_STD and layer_scale == "auto":  # 0.1 belongs to twelve layers and more
+        if self.init_std > vl.PUBLISHED_STD and open_scales:  # a layer scale of 0.1 belongs to twelve layers and more
             for name, parameter in self.stack.layers.named_parameters():
                 if name.endswith(".scale"):
                     nn.init.ones_(parameter)
