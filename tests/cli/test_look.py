@@ -329,3 +329,10 @@ def test_one_bad_data_set_does_not_hold_up_the_others(tmp_path):
     ended = CliRunner().invoke(app, ["data", "stats", str(recipe)])
     assert (ended.exit_code, ended.stdout.count("cannot be read")) == (5, 4)
     assert ended.stderr.count("not JSON lines") == 1
+
+
+def test_ls_with_check_lists_what_ls_lists(cli):
+    plain, checked = (cli("ls", "all", "--json", *more) for more in ([], ["--check"]))
+    names = [[(row["kind"], row["name"]) for row in json.loads(one.out)["components"]] for one in (plain, checked)]
+    assert names[0] == names[1]
+    assert len(names[0]) > 300

@@ -68,9 +68,10 @@ def _list_kinds() -> None:
 def _list_components(kind: str | None, check: bool, json_: bool) -> None:
     from vlcli.registry.summaries import summary
 
+    components = entries(kind)  # before the check imports plugins, some of which register heads as they are imported
     faults = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)} if check else {}
     rows: list[dict[str, Any]] = []
-    for entry in entries(kind):
+    for entry in components:
         row = {name: getattr(entry, name) for name in ("kind", "name", "distribution", "version", "value")}
         if kind is not None:
             row["about"] = about(entry.name) if entry.kind == "recipes" else summary(entry)
