@@ -213,11 +213,12 @@ _MOST = 10**8
 
 
 def _data_spec(facts: dict[str, Any]) -> DataSpec:
-    # ValidationError or TypeError for types and sizes of which no model can be built.
-    data_spec = TypeAdapter(DataSpec).validate_python(facts)
-    wrong = [one for one in _leaves([*vars(data_spec).values()]) if not isinstance(one, str) and not 0 <= one < _MOST]
-    if wrong:
-        raise TypeError(f"facts: {shown(wrong[0])}")
+    # ValidationError or TypeError for types and sizes of which no model can be built; strict: "5" is no number.
+    data_spec = TypeAdapter(DataSpec).validate_json(json.dumps(facts), strict=True)
+    for name, value in vars(data_spec).items():
+        wrong = [one for one in _leaves(value) if not isinstance(one, str) and not 0 <= one < _MOST]
+        if wrong:
+            raise TypeError(f"facts.{name}: {shown(wrong[0])}")
     return data_spec
 
 
