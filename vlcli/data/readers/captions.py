@@ -252,10 +252,13 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
 
 def _is_json(path: Path) -> bool:
     text = read_text(path).lstrip()
+    if not text.startswith(("[", "{")):
+        return False
     try:  # a sentence may begin with a bracket
-        return text.startswith(("[", "{")) and bool(json.JSONDecoder().raw_decode(text))
+        json.JSONDecoder().raw_decode(text)
     except json.JSONDecodeError:
         return path.suffix == ".json"
+    return True
 
 
 def _reader(path: Path, split: str | list[str]) -> Reader:
