@@ -123,13 +123,22 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            kept = texts.pop(index, None) if texts else None
-            kept = kept or self.read_together([index]).get(index) or self.sentences.encode(text, text_key)
-            return Sample(example.key, kept, images, example.targets)
+            encoded = texts.pop(index, None) if texts else None
+            if encoded is None:
+                encoded = self._encoded(index, example, text, text_key)
+            return Sample(example.key, encoded, images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
         return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
+
+    def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
+        number = self._reader_of(index)
+        part, tokens = self._parts[number], self._tokens[number]
+        if tokens is None or text is None or example.choices:
+            return self.sentences.encode(text, text_key)
+        assert isinstance(part, ColumnExamples)
+        return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
         """Draw another example of the same data set as ``index``; its images load when they are looked at."""
