@@ -83,6 +83,15 @@ def test_each_of_two_tables_has_the_metrics_that_its_stage_measures(vlcli, tmp_p
     assert shown == {"dev": {"accuracy", "r@1"}, "said": {"accuracy", "cider"}}
 
 
+def test_a_table_with_report_ends_with_a_page(vlcli, tmp_path):
+    (tmp_path / "rows.yaml").write_text(f"report: true\n{RECIPE}")
+    ended = vlcli("run", "rows.yaml")
+    assert ended.code == 0, ended.err
+    assert "report: runs/rows/report.html" in ended.out.splitlines()
+    assert "3 of 3 runs done" in (tmp_path / "runs/rows/report.html").read_text()
+    assert json.loads(vlcli("run", "rows.yaml", "--json").out)["reports"] == ["runs/rows/report.html"]
+
+
 def test_a_metric_of_no_table_is_an_error_after_the_rows(vlcli, tmp_path):
     (tmp_path / "rows.yaml").write_text(RECIPE.replace("metrics: [accuracy]", "metrics: [accurcy]"))
     ended = vlcli("run", "rows.yaml")

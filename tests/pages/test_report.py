@@ -22,6 +22,7 @@ from vlcli.pages.charts import HEIGHT, line_chart, nice_ticks, thinned
 from vlcli.pages.page import refuse_other
 from vlcli.pages.samples import as_text, choose, right_of
 from vlcli.pages.summary import replay
+from vlcli.tables.results import RowResults, RunResults, TableResults, write_results
 from vlcli.tools.run_folder import read_run
 
 
@@ -267,3 +268,29 @@ def test_the_box_of_an_expression_lies_where_the_data_say_in_shares_or_in_pixels
     boxes = samples._boxes(row, example, SimpleNamespace(thumbnail=thumbnail), [])
     assert [(box.label, box.role) for box in boxes] == [("reference", "true"), ("predicted", "said")]
     assert [box.place for box in boxes] == [pytest.approx([0.1, 0.2, 0.4, 0.4])] * 2
+
+
+def test_the_page_of_a_table_shows_every_rows_answers_and_the_first_attention_there_is(base: Path) -> None:
+    """A baseline has no model: attention is that of the row below; ``--no-model`` leaves attention out."""
+    runs = base / "runs"
+    rows = read_run(runs / "small").stages["test"].predictions
+    config = {"kind": "evaluate", "from": [], "data": [{"name": "nlvr2"}], "split": "dev", "task": "nlvr2"}
+    write_stage(runs / "plain", "test", metrics={"accuracy": 0.5}, rows=rows, config=config, root=str(base / "data"))
+    results = [
+        RowResults(name, [RunResults(1, metrics={"accuracy": 0.5}, evaluation=runs / name / "test")])
+        for name in ("plain", "small", "other")
+    ]
+    write_results(TableResults("all", ["accuracy"], results), runs / "all" / "table.json")
+    ended = report("all", "--output", runs, "-q", "--samples", 8)
+    assert ended.exit_code == 0, ended.output
+    page = (runs / "all" / "report.html").read_text()
+    for part in ("table", "breakdown", "samples", "attention"):
+        assert page.count(f'<section id="{part}"') == page.count(f'href="#{part}"') == 1
+    assert page.count('<small class="by">plain</small>') == page.count('<small class="by">other</small>') == 8
+    assert EVIL not in page
+    looks = json.loads(re.findall(r'id="looks">(.*?)</script>', page, re.S)[0])
+    assert [look["title"] for look in looks] == ["small"]
+    assert report("all", "--output", runs, "-q", "--no-model", "--samples", 0).exit_code == 0
+    page = (runs / "all" / "report.html").read_text()
+    assert "<article" not in page
+    assert '<section id="attention"' not in page

@@ -14,6 +14,7 @@ from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions, make
 from vlcli.recipe.validate import shallow
 from vlcli.runner.execute import StageOutcome
+from vlcli.tables.results import TableResults
 from vlcli.tools.table import recipe_table
 
 _WORDS = {"passed": "passed over", "outside": "not chosen"}
@@ -104,12 +105,17 @@ def exit_code(outcomes: list[StageOutcome]) -> int:
     return next((as_vlcli(one.error).exit_code for one in outcomes if one.error is not None), blocked)
 
 
-def write_page(folders: Sequence[Path], page: Path, device: str | None, progress: Progress) -> Path | None:
-    """Writes the page of runs and returns it; a fault of the page is only warned of, and None returned."""
+def write_page(shown: Sequence[Path] | TableResults, page: Path, device: str | None, progress: Progress) -> Path | None:
+    """Writes the page of runs or of a table and returns it; warns of a fault, and returns None."""
     from vlcli.pages.report import ReportOptions, write_report
 
+    options = ReportOptions(device=device or "auto")
     try:
-        return write_report(list(folders), page, ReportOptions(device=device or "auto"), progress)
+        if isinstance(shown, Sequence):
+            return write_report(list(shown), page, options, progress)
+        from vlcli.pages.tables import write_table
+
+        return write_table(shown, page, options, progress)
     except (VlcliError, OSError) as error:
         progress.warn(f"the report could not be written: {' '.join(str(error).split())}")
         return None

@@ -23,6 +23,8 @@ from vlcli.recipe.table import is_table, load_table
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
+    from vlcli.pages.examples import ReportOptions
+    from vlcli.progress import Progress
     from vlcli.tables.summary import Summary
     from vlcli.tools.differences import Comparison
 
@@ -111,13 +113,13 @@ def report(
     from vlcli.pages.report import ReportOptions, write_report
     from vlcli.tools.run_folder import REPORT, find_run
 
+    settings = ReportOptions(samples, not no_model, request.device or "auto")
     if (results := _alone(runs, request.output)) is not None:
-        page = _write_results(results, out or results.parent / REPORT)
+        page = _write_results(results, out or results.parent / REPORT, settings, request.progress())
         shown: dict[str, Any] = {"results": str(results)}
     else:
         folders = list(dict.fromkeys(find_run(name, request.output) for name in runs))
         page = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-        settings = ReportOptions(samples, not no_model, request.device or "auto")
         write_report(folders, page, settings, request.progress())
         shown = {"runs": [str(path) for path in folders]}
     console.answer(request.json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
@@ -136,7 +138,7 @@ def _alone(runs: list[str], output: Path) -> Path | None:
     return files[0] if files else None
 
 
-def _write_results(results: Path, page: Path) -> Path:
+def _write_results(results: Path, page: Path, options: ReportOptions, progress: Progress) -> Path:
     # the file says by its contents, or else by its name, whether it is a table
     from vlcli.claims.reproduce import of_results
     from vlcli.claims.verdicts import judge
@@ -150,7 +152,7 @@ def _write_results(results: Path, page: Path) -> Path:
     except (ValueError, RecursionError, OSError):
         is_table = results.name == FILE
     if is_table:
-        return write_table(read_results(results), page)
+        return write_table(read_results(results), page, options, progress)
     study = of_results(results)
     seconds = sum(one.seconds for one in study.shown().cells.values())
     return write_verdicts(judge(study.claims, study.look), page, "vlcli reproduce", seconds)

@@ -20,7 +20,7 @@ from vlcli.runner.run import run_recipe
 from vlcli.tables.outputs import write_table
 from vlcli.tables.results import TableResults
 from vlcli.tables.summary import summarise
-from vlcli.tools.run_folder import is_run, read_run
+from vlcli.tools.run_folder import REPORT, is_run, read_run
 from vlcli.tools.run_tables import table_of
 from vlcli.tools.table import labelled, seeds_table
 
@@ -64,10 +64,14 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             rows.append([run.label, *([str(run.seed)] if many else []), *cells])
         console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
     files: list[str] = []
+    pages: list[Path] = []
     code = 0 if all(run.state == "done" for run in runs) else 1
     for label, one in tables.items():
         try:
             files += map(str, write_table(one, folder, f"table-{slug(label)}" if label else "table"))
+            if any(run.resolved is not None and run.resolved.recipe.report for run in runs):
+                page = folder / (f"report-{slug(label)}.html" if label else REPORT)
+                pages += [made] if (made := render.write_page(one, page, request.device, progress)) else []
             if not request.json_:
                 console.out("")
                 tell(summarise(one))
@@ -76,10 +80,12 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             report(error, verbose=request.verbose)
     if files and not request.json_:
         console.err(f"table: {', '.join(files)}")
+    if not request.json_:
+        console.out_lines(f"report: {page}" for page in pages)
     _tell_failures(table, runs, request)
     documents = {name: one.as_dict(folder) for name, one in tables.items()}
     facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
-    return code, {**facts, "files": files}
+    return code, {**facts, "files": files, **({"reports": [str(page) for page in pages]} if pages else {})}
 
 
 def table_folder(table: RowTable, output: Path) -> Path:

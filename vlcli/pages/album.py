@@ -37,6 +37,12 @@ class Thumbnails:
         """All thumbnails, in the order of the first requests."""
         return [thumbnail for thumbnail in self.by_path.values() if thumbnail is not None]
 
+    @property
+    def told(self) -> list[str]:
+        """Up to ten pictures that could not be read, and whether some were left out."""
+        left_out = ["Some pictures were left out: the page would be too large."] if self.full else []
+        return [*list(self.faults)[:10], *left_out]
+
     def of(self, path: Path) -> Thumbnail | None:
         """Return the thumbnail of a file; None where it cannot be read or there is no room left (see ``faults``)."""
         if path not in self.by_path:

@@ -16,7 +16,8 @@ from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import VlcliError
 from vlcli.nn import Batch, Layout, Model, PairwisePosition
 from vlcli.pages.samples import Box, Sample, Samples
-from vlcli.pages.sources import boxes_of
+from vlcli.pages.sources import Source, boxes_of
+from vlcli.progress import Progress
 from vlcli.tasks.heat import matching_maps
 
 MOST_BYTES = 2_000_000
@@ -73,12 +74,14 @@ class Look:
     """One example under one model.
 
     Attributes:
+        column: index of the model's stage in the group.
         words: pieces of its sentence; empty where the model reads none.
         special: which pieces are class tokens and separators.
         boxes: x, y, width, height in [0, 1] of the regions or patches of each picture.
     """
 
     sample: Sample
+    column: int
     words: list[str]
     special: list[bool]
     boxes: list[list[list[float]]]
@@ -91,7 +94,7 @@ class Look:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document of the page."""
-        sample, said = self.sample, self.sample.said[0]
+        sample, said = self.sample, self.sample.said[self.column]
         shown = sample.pictures[: len(self.boxes)]
         thumbnails = [(picture.name, picture.thumbnail) for picture in shown if picture.thumbnail is not None]
         facts = [f"“{sample.text}”" if sample.text else sample.key]
@@ -132,31 +135,37 @@ def _cell(place: list[float]) -> str:
     return f"row {round(place[1] / place[3]) + 1}, column {round(place[0] / place[2]) + 1}"
 
 
-def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """Look at some of a group's samples with its first model.
+def looks_of(
+    samples: Samples, column: int, title: str, room: int, progress: Progress, device: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Look at some of a group's samples with the model of one of its stages.
 
     Args:
+        column: index of the stage in the group.
         room: bytes that the maps may take.
 
     Returns:
         A document for each example, and notes about what could not be computed.
     """
-    source = samples.source
-    if source is None or source.model_folder is None:
-        return [], [f"{title}: the trained model is gone, so attention cannot be computed."]
+    stage, source = samples.group.columns[column].stage, samples.source
     rows = [row for row in samples.rows if row.pictures and all(shown.thumbnail for shown in row.pictures)]
-    wrong = [row for row in rows if row.said[0] is not None and (row.said[0].right or 0) < 0.5]
+    wrong = [row for row in rows if (said := row.said[column]) is not None and (said.right or 0) < 0.5]
     right = [row for row in rows if row not in wrong]
     wrong = wrong[: max(WRONG, EXAMPLES - len(right))]
     chosen = wrong + right[: EXAMPLES - len(wrong)]
     looks: list[Look] = []
     notes = []
     try:
+        source = source if source is not None and source.stage is stage else Source(stage, progress, device)
+        if source.model_folder is None:
+            gone = f"{title}: the trained model is gone, so attention cannot be computed."
+            return [], [gone] if source.scene.sources else []  # a baseline has no model
         bundle = source.scene.bundle()
         runner = source.scene.runner(bundle)
         codes = {example.key: code for code, example in enumerate(runner.data.examples)}
         for sample in chosen:
-            look = _look(runner, bundle, sample, codes[sample.example]) if sample.example in codes else None
+            found = sample.example in codes
+            look = _look(runner, bundle, sample, column, codes[sample.example]) if found else None
             if look is None or not look.maps:
                 continue
             left = room - sum(other.size for other in looks)
@@ -178,7 +187,7 @@ def _fit(look: Look, share: float) -> None:
             part.values = [array.mean(0, keepdims=True) for array in part.values]
 
 
-def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int) -> Look | None:
+def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, column: int, code: int) -> Look | None:
     batch = runner.data.batch([code]).to(next(bundle.model.parameters()).device)
     if batch.clean.images is None:
         return None
@@ -188,7 +197,7 @@ def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int) -> Look
     maps = [part for name, weights in attention.items() for part in tokens.maps(name, "attention", weights)]
     maps += _grad_cam(runner, batch, tokens)
     maps += [part for name, term in terms.items() for part in tokens.maps(name, "position encoding", term)]
-    look = Look(sample, [], [], [boxes_of(boxes) for boxes, _ in tokens.places], maps)
+    look = Look(sample, column, [], [], [boxes_of(boxes) for boxes, _ in tokens.places], maps)
     if (text := batch.clean.text) is not None and words:
         look.words, look.special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].bool().tolist()
     return look

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlcli.files import write_text
 from vlcli.pages.album import Thumbnails
-from vlcli.pages.breakdown import breakdowns_of
 from vlcli.pages.charts import COLOURS
 from vlcli.pages.curves import curves_of
+from vlcli.pages.examples import EXAMPLE_SECTIONS, ReportOptions, examples_of
 from vlcli.pages.page import filled, refuse_other
-from vlcli.pages.samples import Samples, samples_of
 from vlcli.pages.scores import Group, groups_of
 from vlcli.pages.summary import between, comparison_of, duration, fraction, summary_of
 from vlcli.pages.tables import table_on_page
@@ -20,36 +18,17 @@ from vlcli.progress import Progress, Silent
 from vlcli.tools.differences import compare_runs
 from vlcli.tools.run_folder import RunFacts, read_run
 
-SAMPLES = 36
-"""Samples of each group of evaluate stages."""
 MOST_SHOWN = 16
 """Metrics of a group that are shown unfolded."""
-MODELS = 3
-"""Models whose attention is shown, over all runs."""
 _HASH = re.compile(r"-[0-9a-f]{8}$")
 """What the folder of a run with overrides ends in."""
 _SECTIONS = {
     "table": ("table", "Table"),
     "scores": ("scores", "Scores"),
     "comparison": ("differences", "Differences"),
-    "breakdowns": ("breakdown", "Breakdown"),
-    "samples": ("samples", "Samples"),
-    "looks": ("attention", "Attention"),
+    **EXAMPLE_SECTIONS,
     "curves": ("curves", "Training"),
 }
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """Contents of a report.
-
-    Attributes:
-        samples: of each group of evaluate stages; 0 leaves pictures out.
-    """
-
-    samples: int = SAMPLES
-    model: bool = True
-    device: str = "auto"
 
 
 def write_report(
@@ -67,13 +46,7 @@ def write_report(
 
 def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress) -> str:
     """Return the page as text."""
-    groups, album, samples = groups_of(runs), Thumbnails(), []
-    with progress.task("samples", len(groups), "stages") as bar:
-        for group in groups:
-            part = samples_of(group, options.samples, album, progress, options.device)
-            samples += [] if part is None else [part]
-            bar.advance()
-    looks, notes = _looks(samples, options, progress, len(runs))
+    groups, album = groups_of(runs), Thumbnails()
     several = len(runs) > 1
     together = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
     shown: dict[str, Any] = {
@@ -84,44 +57,16 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
         "table": table_on_page(runs),
         "scores": [_score_table(group) for group in groups],
         "comparison": comparison_of(compare_runs(runs)) if several else None,
-        "breakdowns": [(part.group, tables) for part in samples if (tables := breakdowns_of(part))],
-        "samples": samples,
-        "looks": looks,
-        "look_notes": notes,
+        **examples_of(groups, album, options, progress),
         "curves": curves_of(runs),
-        "thumbnails": album.all,
     }
     # files of runs are read above, and what cannot be read of them is known only now
     faults = [f"{run.label}: {line}" if several else line for run in runs for line in _missing(run)]
-    faults += list(album.faults)[:10]
-    faults += ["Some pictures were left out: the page would be too large."] if album.full else []
+    faults += album.told
     sections = [section for key, section in _SECTIONS.items() if shown[key]]
     first = ("summary", "Runs" if several else "Result")
     shown["sections"] = [first, *sections, ("stages", "Stages"), ("setup", "Setup")]
     return filled("report.html", {**shown, "faults": list(dict.fromkeys(faults))})
-
-
-def _looks(
-    samples: Sequence[Samples], options: ReportOptions, progress: Progress, runs: int
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return attention of some models, and why that of others cannot be shown."""
-    if not options.model or not samples:
-        return [], []
-    from vlcli.pages.looks import MOST_BYTES, looks_of
-
-    looks: list[dict[str, Any]] = []
-    notes: list[str] = []
-    with progress.task("attention", min(len(samples), MODELS), "models") as bar:
-        for part in samples:
-            if len(looks) == MODELS:
-                break
-            first = part.group.columns[0]
-            title = f"{first.run}: {first.stage.name}" if runs > 1 else first.stage.name
-            examples, more = looks_of(part, title, MOST_BYTES // MODELS)
-            looks += [{"title": title, "examples": examples}] if examples else []
-            notes += more
-            bar.advance()
-    return looks, notes
 
 
 def _missing(run: RunFacts) -> list[str]:

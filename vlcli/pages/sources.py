@@ -32,7 +32,7 @@ class Source:
     """
 
     def __init__(self, stage: StageFacts, progress: Progress, device: str = "auto") -> None:
-        record = stage.record
+        record, self.stage = stage.record, stage
         if record is None or not record.root:
             raise DataError("The stage's record does not say where its data lie.", where=str(stage.folder))
         root = Path(record.root)

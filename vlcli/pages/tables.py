@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 from vlcli.errors import VlcliError
 from vlcli.files import write_text
+from vlcli.pages.album import Thumbnails
 from vlcli.pages.charts import Span
+from vlcli.pages.examples import EXAMPLE_SECTIONS, ReportOptions, examples_of
 from vlcli.pages.page import filled, refuse_other
+from vlcli.pages.scores import groups_of
+from vlcli.progress import Progress
 from vlcli.tables.cells import number, show_contrast, show_estimate
 from vlcli.tables.results import TableResults
 from vlcli.tables.summary import Summary, summarise
-from vlcli.tools.run_folder import RunFacts
+from vlcli.tools.run_folder import RunFacts, read_stage
 from vlcli.tools.run_rows import layout_of
 from vlcli.tools.run_tables import table_of
 
@@ -50,8 +54,11 @@ class PageTable:
     notes: list[str]
 
 
-def write_table(table: TableResults, file: Path) -> Path:
+def write_table(table: TableResults, file: Path, options: ReportOptions, progress: Progress) -> Path:
     """Write the page of a table; a file that vlcli did not write is not replaced.
+
+    Examples are those of the first finished run of each row: what every row answered, and attention of the first row
+    whose model records it.
 
     Raises:
         UsageError: another file lies there; the table cannot be summarised.
@@ -61,15 +68,28 @@ def write_table(table: TableResults, file: Path) -> Path:
     title, shown.title = shown.title or "Table", ""
     seeds = len({run.seed for row in table.rows for run in row.runs})
     done, runs = sum(len(row.done) for row in table.rows), sum(len(row.runs) for row in table.rows)
+    album = Thumbnails()
+    examples = examples_of(groups_of(_first_runs(table)), album, options, progress)
     page = {
         "title": title,
         "about": table.about,
         "facts": [f"{len(table.rows)} rows", f"{seeds} seed{'s' * (seeds > 1)}", f"{done} of {runs} runs done"],
-        "sections": [("table", "Table")],
+        "sections": [("table", "Table"), *(section for key, section in EXAMPLE_SECTIONS.items() if examples[key])],
         "table": shown,
-        "faults": [f"{row.label}: {row.error}" for row in table.rows if row.error],
+        "faults": [*(f"{row.label}: {row.error}" for row in table.rows if row.error), *album.told],
+        **examples,
     }
     return write_text(file, filled("table.html", page))
+
+
+def _first_runs(table: TableResults) -> list[RunFacts]:
+    runs = []
+    for row in table.rows:
+        folders = [folder for one in row.done[:1] for folder in (one.evaluation, *one.evaluations.values()) if folder]
+        stages = [read_stage(folder) for folder in dict.fromkeys(folders) if folder.is_dir()]
+        if stages:
+            runs.append(RunFacts(stages[0].folder.parent, row.label, {}, {stage.name: stage for stage in stages}))
+    return runs
 
 
 def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:

@@ -157,15 +157,15 @@ def read_run(folder: Path) -> RunFacts:
     name = folder.resolve().name
     if stage_record.has_record(folder) and not is_run(folder):
         label = f"{folder.resolve().parent.name}/{name}"
-        return RunFacts(folder, label, _recipe(folder.parent)[0], {name: _stage(folder, {})})
+        return RunFacts(folder, label, _recipe(folder.parent)[0], {name: read_stage(folder)})
     recipe, fault = _recipe(folder)
     run = RunFacts(folder, name, recipe, faults=[fault] if fault else [])
     planned = recipe.get("stages")
     for stage, section in planned.items() if isinstance(planned, dict) else ():
         if _NAME.fullmatch(str(stage)):
-            run.stages[str(stage)] = _stage(folder / str(stage), section)
+            run.stages[str(stage)] = read_stage(folder / str(stage), section)
     paths = sorted(path for path in folder.iterdir() if stage_record.has_record(path) and ".old-" not in path.name)
-    others = [_stage(path, {}) for path in paths if path.name not in run.stages]
+    others = [read_stage(path) for path in paths if path.name not in run.stages]
     others.sort(key=lambda stage: "" if stage.record is None else stage.record.started)
     run.stages |= {stage.name: stage for stage in others}
     return run
@@ -185,7 +185,8 @@ def _recipe(folder: Path) -> tuple[dict[str, Any], str]:
     return {}, f"{file} is damaged: it holds {shown(value, 40)} in place of a recipe."
 
 
-def _stage(folder: Path, planned: Any) -> StageFacts:
+def read_stage(folder: Path, planned: Any = None) -> StageFacts:
+    """Read one stage's folder; ``planned`` is its part of the recipe."""
     record = stage_record.read(folder)
     kind = str(planned.get("kind", "")) if isinstance(planned, dict) else ""
     held = (folder.parent / f".{folder.name}.lock").is_file() and stage_record.is_held(folder)
