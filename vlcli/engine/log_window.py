@@ -1,13 +1,7 @@
 """Sums losses, metrics and times between two lines of the training log."""
 
 import time
-from collections.abc import Callable, Mapping
-
-import torch
-from torch import Tensor
-
-from vlcli.engine.training_module import StepResult
-from vlcli.objectives.base import Mean
+from collections.abc import Callable, Mapping, Sequence
 
 
 class LogWindow:
@@ -24,37 +18,32 @@ class LogWindow:
     TIMES = ("examples_per_second", "data_wait", "seconds")
 
     def __init__(self, sums: Mapping[str, tuple[float, float]]) -> None:
-        self._sums = {name: torch.tensor(pair, dtype=torch.float64) for name, pair in sums.items()}
+        self._sums = dict(sums)
         self.speed: dict[str, float] = {}
         self._restart()
 
     def _restart(self) -> None:
         self.waited, self.examples, self._begun = 0.0, 0, time.perf_counter()
 
-    def add(self, result: StepResult, examples: int) -> None:
-        """Add the losses and metrics of a batch."""
-        for name, mean in ({f"loss/{name}": mean for name, mean in result.losses.items()} | result.metrics).items():
-            self._add(name, mean)
+    def add(self, sums: Mapping[str, Sequence[float]], examples: int = 0) -> None:
+        """Add (total, count) by name: ``loss/NAME`` of losses, and metrics."""
+        for name, (total, count) in sums.items():
+            before = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = before[0] + total, before[1] + count
         self.examples += examples
 
-    def note(self, norm: Tensor, rate: float) -> None:
+    def note(self, norm: float, rate: float) -> None:
         """Add the gradient's norm and the learning rate of a step."""
-        self._add("grad_norm", Mean(norm.detach(), torch.ones_like(norm)))
-        self._sums["lr"] = torch.tensor([rate, 1.0], dtype=torch.float64)
-
-    def _add(self, name: str, mean: Mean) -> None:
-        pair = torch.stack([mean.total, mean.count]).detach()
-        pair = pair.to(torch.float32 if pair.device.type == "mps" else torch.float64)
-        old = self._sums.get(name)
-        self._sums[name] = pair if old is None else old.to(pair.device) + pair
+        self.add({"grad_norm": (norm, 1.0)})
+        self._sums["lr"] = rate, 1.0
 
     def sums(self) -> dict[str, tuple[float, float]]:
         """Return (total, count) by name, for a checkpoint."""
-        return {name: (total, count) for name, pair in self._sums.items() for total, count in [pair.tolist()]}
+        return dict(self._sums)
 
     def close(self, weight: Callable[[str], float]) -> dict[str, float]:
         """Return the means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
-        values = {name: total / count if count else 0.0 for name, (total, count) in self.sums().items()}
+        values = {name: total / count if count else 0.0 for name, (total, count) in self._sums.items()}
         losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
         elapsed = max(time.perf_counter() - self._begun, 1e-9)
         times = {"examples_per_second": self.examples / elapsed, "data_wait": self.waited / elapsed, "seconds": elapsed}

@@ -84,6 +84,7 @@ class Trainer:
         self.position = (resume and self._resume(optimizer)) or Position()
         extra = self.position.extra
         self._wrapped, self.optimizer = self.shards.prepare(self.accelerator, optimizer, extra.get("idle"))
+        self._parameters = list(module.parameters())  # a walk over all modules, not made in every step
         if "scaler" in extra and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(extra["scaler"])
         self.window = LogWindow(self.position.window)
@@ -152,7 +153,8 @@ class Trainer:
             if batch is None:
                 where, expected = f"epoch {position.epoch + 1}, batch {number + 1}", f"{self.plan.batches} batches"
                 raise DataError("The data ended before the epoch did.", where=where, expected=expected)
-            batch = batch.to(self.accelerator.device, non_blocking=True)
+            if self.accelerator.device.type != "cpu":
+                batch = batch.to(self.accelerator.device, non_blocking=True)
             self.window.waited += time.perf_counter() - begun
             yield batch
 
@@ -179,30 +181,31 @@ class Trainer:
         if part == 0:
             self.module.open_step(batch, **where)  # momentum copies
         result = self._wrapped(batch, **where, first=False)
-        means = result.losses.values()
-        sums = torch.stack([mean.total for mean in means]).tolist() if means else []  # one transfer from the device
-        bad = {name: value for name, value in zip(result.losses, sums, strict=True) if not math.isfinite(value)}
+        names = [*(f"loss/{name}" for name in result.losses), *result.metrics]
+        sums = dict(zip(names, result.sums.tolist(), strict=True))  # one transfer from the device
+        bad = {name: value for name in result.losses if not math.isfinite(value := sums[f"loss/{name}"][0])}
         if bad:
             got = ", ".join(f"{name} = {value}" for name, value in bad.items())
             raise self._not_finite("The loss is not finite.", got, rate)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
         self.position.examples += size
-        self.window.add(result, size)
+        self.window.add(sums, size)
         return self.shards.agreed(result.total)
 
-    def _clip(self, rate: float) -> Tensor:
+    def _clip(self, rate: float) -> float:
         self.shards.average_rest()
         self.accelerator.unscale_gradients(self.optimizer)
-        trained = [p for p in self.module.parameters() if p.grad is not None]
+        trained = [p for p in self._parameters if p.grad is not None]
         norm = self.shards.total_norm([p.grad for p in trained if p.grad is not None])
+        value = float(norm)
         # In fp16 an overflow is the loss scaler's business: it skips the step.
-        if self.config.precision != "fp16" and not math.isfinite(float(norm)):
+        if self.config.precision != "fp16" and not math.isfinite(value):
             grads = {name: local(p.grad) for name, p in self.module.named_parameters() if p.grad is not None}
             first = next(filter(None, processes.collect(first_not_finite(grads))), None)  # of any process
-            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {first}", rate)
+            raise self._not_finite("The gradient is not finite.", f"norm {value}, first of {first}", rate)
         if self.config.clip is not None:
             self.shards.clip(trained, self.config.clip, norm)
-        return norm
+        return value
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
         name = first_not_finite({name: local(p) for name, p in self.module.named_parameters()})

@@ -62,11 +62,13 @@ class StepResult:
         total: the scalar to call backward on.
         losses: unweighted means over all processes, detached.
         metrics: means over all processes, detached.
+        sums: totals and counts of the losses, then of the metrics (L, 2), float64.
     """
 
     total: Tensor
     losses: dict[str, Mean]
-    metrics: dict[str, Mean] = field(default_factory=dict)
+    metrics: dict[str, Mean]
+    sums: Tensor
 
 
 class TrainingModule(nn.Module):
@@ -181,19 +183,19 @@ class TrainingModule(nn.Module):
         means = [*losses.values(), *metrics.values()]
         device = means[0].total.device if means else next(self.model.parameters()).device
         world = processes.world() if self.training else 1  # in evaluation mode the means are those of this process
-        values = torch.zeros(0, 2, device=device)
+        sums = torch.zeros(0, 2, device=device)
         if means:
             kind = torch.float32 if device.type == "mps" else torch.float64
-            pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means]
-            values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
-            values = _agreed(values, [*losses, *metrics]) if world > 1 else values
-        everywhere = [Mean(*row.unbind()) for row in values]
+            flat = [number.detach() for mean in means for number in (mean.total, torch.as_tensor(mean.count))]
+            sums = torch.stack([number.to(device, kind) for number in flat]).unflatten(0, (-1, 2))  # (L, 2)
+            sums = _agreed(sums, [*losses, *metrics]) if world > 1 else sums
+        everywhere = [Mean(*row.unbind()) for row in sums]
         total = torch.zeros((), device=device)
         for (name, mean), whole in zip(losses.items(), everywhere, strict=False):
             count = whole.count.clamp(min=1e-12).to(mean.total.dtype)
             total = total + self.weight(name, epoch) * world * mean.total / count
         of_metrics = dict(zip(metrics, everywhere[len(losses) :], strict=True))
-        return StepResult(total, dict(zip(losses, everywhere, strict=False)), of_metrics)
+        return StepResult(total, dict(zip(losses, everywhere, strict=False)), of_metrics, sums)
 
 
 def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
