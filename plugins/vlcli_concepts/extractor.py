@@ -106,7 +106,7 @@ class ConceptExtractor(Extractor):
         name = item.id or str(number)
         if item.record is None:
             pixels = (item.pixels.float() / 255).numpy()
-            mean, std = (np.float32(values).reshape(3, 1, 1) for values in (self.needs.mean, self.needs.std))
+            mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (self.needs.mean, self.needs.std))
             return ImageSample(name, item.size, pixels=(pixels - mean) / std)
         boxes = np.asarray(item.record.boxes, np.float32) / np.array([width, height, width, height], np.float32)
         return ImageSample(name, item.size, item.record.features, np.clip(boxes, 0, 1))
