@@ -73,7 +73,8 @@ def _steps(window: int | None, count: int) -> list[int]:
 def min_plus(values: Tensor, moves: Sequence[Move]) -> Tensor:
     """Returns the minimum over ``moves`` of the moved values plus the move's cost, places outside left out.
 
-    Moves shift along the last dimensions; one stands still at no cost. The gradient goes to the cheapest smallest term.
+    Moves shift along the last dimensions; one stands still at no cost. Of equal minima the cheapest move has the
+    gradient.
     """
     moves = sorted(moves, key=lambda move: move[1])
     assert not any(moves[0][0]), "standing still comes first"

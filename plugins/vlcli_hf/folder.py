@@ -22,7 +22,7 @@ Words = tuple[str, ...] | str | None
 
 
 def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
-    """Returns a recipe's words, None for the data's class names. Raises UsageError or DataError: none, or no file."""
+    """Returns a recipe's words; None: the data's class names. Raises UsageError: no words; DataError: no file."""
     if words is None:
         return None
     if isinstance(words, str):

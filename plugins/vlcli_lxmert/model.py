@@ -39,7 +39,7 @@ class CrossLayer(nn.Module):
     def forward(
         self, words: Tensor, objects: Tensor, words_context: vl.AttentionContext, objects_context: vl.AttentionContext
     ) -> tuple[Tensor, Tensor]:
-        """Returns words (P, T, D) and objects (P, R, D), or packed ones; a context's queries are its name's tokens."""
+        """Returns words (P, T, D) and objects (P, R, D), or packed ones; in ``words_context`` words are queries."""
         seen = self.cross(words, objects, words_context)  # (P, T, D)
         read = (self.back or self.cross)(objects, words, objects_context)  # (P, R, D)
         seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))

@@ -77,7 +77,7 @@ class VLMoBias(PairwisePosition):
         return self.rows(_alike(x_layout), _alike(y_layout))
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
-        columns = self.table.split(self.shape.heads, 1)[layer].t()  # (H, R)
+        columns = self.table.narrow(1, layer * self.shape.heads, self.shape.heads).t()  # (H, R)
         picked = columns.index_select(1, state.flatten())  # (H, Tq * Tk)
         return torch.unflatten(picked, 1, state.shape).transpose(0, 1)  # (1 or B, H, Tq, Tk)
 
