@@ -156,6 +156,9 @@ class ACERPE(PairwisePosition):
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
         # all pairs of two sequences, or of the two modalities in one
+        if not torch.compiler.is_exporting() and y.shape[1] < y_layout.route.shape[1]:
+            what, hint = "ACE-RPE cannot generate word by word: a cache lacks the tokens it measures.", "leave it out"
+            raise ComponentError(what, where="position ace-rpe", expected="a task without generation", hint=hint)
         queries, keys = _Tokens(x, x_layout), _Tokens(y, y_layout)
         kind = torch.float64 if x.dtype == torch.float64 else torch.float32
         whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=kind)  # (B, Tq, Tk, G)

@@ -221,7 +221,8 @@ def test_cells_of_a_transformer_say_where_a_word_is(world, tmp_path):
     finetune.run(context(tmp_path / "learn", root, {}, kind="finetune", **config))
     config = {"extractor": "concepts", "data": [{**DATA, "take": "first:2"}], "from": "learn"}
     extract.run(context(tmp_path / "concepts", root, {"learn": tmp_path / "learn"}, kind="extract", **config))
-    boxes = FeatureStore(tmp_path / "concepts/features.h5").read("000").boxes
+    store = FeatureStore(tmp_path / "concepts/features.h5")
+    boxes = store.read(store.ids[0]).boxes
     assert len(boxes)
     assert {tuple(box) for box in boxes.tolist()} <= {tuple(box) for box in CORNERS.tolist()}
 
