@@ -13,12 +13,9 @@ from vlcli_ace_rpe.encoding import working
 
 
 def soft_maximum(values: Tensor, scale: float, mask: Tensor, normalised: bool) -> Tensor:
-    """Return (1 / scale) log of the sum (the mean, where ``normalised``) of exp(scale * value) over the last dimension.
+    """Returns (1 / scale) log of the sum of exp(scale * value) over the last dimension; ``normalised``: of the mean.
 
-    Args:
-        values: (..., N).
-        mask: (..., N) bool, the values that count; at least one of a row.
-        normalised: subtract log(count) / scale.
+    Values (..., N) count where ``mask`` is True; where none does, the result is minus infinity.
     """
     maximum = (scale * values).masked_fill(~mask, -torch.inf).logsumexp(-1) / scale
     return maximum - mask.sum(-1).clamp(min=1).log() / scale if normalised else maximum
@@ -33,14 +30,13 @@ class AnchorAlignment(MomentumContrast):
     """The anchor loss (Eq. 1-2): two hinges against momentum negatives, minus the soft maximum over patches and words.
 
     As printed the hinge hardly ever rests (the soft maximum of 65,535 negatives is above 4.5 at lambda 2) and the pair
-    term has a constant that depends on the number of tokens; ``normalised`` takes means instead of sums, which changes
-    the hinge's meaning but no gradient of the pair term. Class tokens and padding do not count as patches or words. Its
-    scores stand in for the contrast's where hard negatives are drawn.
+    term has a constant that depends on the number of tokens. Class tokens and padding do not count as patches or words.
+    Hard negatives are drawn by its scores instead of the contrast's.
 
     Args:
         scale: lambda.
         margin: delta.
-        normalised: see above.
+        normalised: means instead of sums, which changes the hinge's meaning but no gradient of the pair term.
         width: of the shared space of the hinges.
         queue: K, how many vectors of each modality are kept.
         momentum: what the momentum copy keeps of itself a step.
@@ -95,7 +91,7 @@ class AnchorAlignment(MomentumContrast):
         patches, of_patches = _tokens(step.image(self.view).select(image_rows))
         alike = (patches @ words.transpose(1, 2)).flatten(1)  # (B, M N)
         mask = (of_patches[:, :, None] & of_words[:, None]).flatten(1)
-        return soft_maximum(alike, self.scale, mask, self.normalised)
+        return soft_maximum(alike, self.scale, mask, self.normalised).masked_fill(~mask.any(1), 0)  # no word: no pairs
 
 
 def _tokens(states: EncoderOutput) -> tuple[Tensor, Tensor]:

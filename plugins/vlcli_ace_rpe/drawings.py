@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,14 @@ RED = "#c00000"
 class Anchors(drawings.Drawing):
     """A sentence's anchors: above, the patches each word is alike to; below, Grad-CAM for the same words (Figure 4).
 
-    A patch is as bright as the share of channel groups in which it and the word are an anchor (Eq. 5). Words are drawn
-    in the order of how clearly they point: the share of anchors that fall on their brightest tenth of patches. Numbers
-    go to ``anchors.json``.
+    A patch is as bright as the share of channel groups in which it and the word are an anchor (Eq. 5). Words are
+    ordered by the share of their anchors on their brightest tenth of patches. Numbers go to ``anchors.json``.
 
     Args:
         count: examples drawn, the first of the data.
         objective: whose score for a match Grad-CAM differentiates.
-        layer: of Grad-CAM, as a pattern; None: the middle one. In the last, which the paper shows, only the class token
-            has a gradient where the match is read from it.
+        layer: of Grad-CAM, as a pattern; None: the middle one. In the paper's, the last, only the class token has a
+            gradient where the match is read from it.
         words: so many words get a column.
     """
 
@@ -80,7 +79,7 @@ class Anchors(drawings.Drawing):
 
 @contextmanager
 def measured(model: nn.Module) -> Iterator[list[Paths]]:
-    """Collect what every ACE-RPE of the model measures while the context lasts."""
+    """Collects the measures of every ACE-RPE of the model. Raises UsageError: it has none."""
     states: list[Paths] = []
     parts = [module for module in model.modules() if isinstance(module, ACERPE)]
     if not parts:
@@ -101,17 +100,16 @@ def measured(model: nn.Module) -> Iterator[list[Paths]]:
 
 
 def anchor_shares(states: list[Paths], words: int, tokens: int) -> NDArray[np.float32]:
-    """Return the share of groups in which a word and an image token of the first example are an anchor (T, R)."""
+    """Returns the shares (T, R) of groups in which word and image token of the first example are an anchor."""
     for state in states:
         shape = tuple(state.anchors.shape[1:3])
         if shape in ((words, tokens), (words + tokens, words + tokens)):
-            shares: NDArray[np.float32] = state.anchors[0, :words, -tokens:].float().mean(-1).cpu().numpy()
-            return shares
+            return cast("NDArray[np.float32]", state.anchors[0, :words, -tokens:].float().mean(-1).cpu().numpy())
     raise UsageError("The encoding measured no words against this picture.", where="drawing ace-anchors")
 
 
 def by_clearness(shares: NDArray[np.float32], words: list[tuple[int, str]]) -> list[tuple[int, str, float]]:
-    """Return row, spelling and clearness of words, the clearest first, equal ones in the sentence's order."""
+    """Returns row, spelling and clearness of words, the clearest first, equal ones in the sentence's order."""
     best, total = max(1, round(shares.shape[1] / 10)), shares.sum(1)
     clear = np.sort(shares, axis=1)[:, ::-1][:, :best].sum(1) / np.maximum(total, 1e-9)  # 0 where there are none
     return sorted(((row, word, float(clear[row])) for row, word in words), key=lambda each: -each[2])

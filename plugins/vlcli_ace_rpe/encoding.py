@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,23 +28,14 @@ class _Widened(torch.autograd.Function):
 
 
 def working(tensor: Tensor) -> Tensor:
-    """In float32 at least: the shrinking is a cliff that half precision falls off."""
+    """Converts to float32 at least: the shrinking is a cliff that half precision falls off."""
     if tensor.dtype not in (torch.float16, torch.bfloat16):
         return tensor
-    widened: Tensor = _Widened.apply(tensor)
-    return widened
+    return cast("Tensor", _Widened.apply(tensor))
 
 
 def grouped_cosine(patches: Tensor, words: Tensor, groups: int) -> Tensor:
-    """Eq. 3: the cosine of every group of neighbouring channels, each normalised by itself.
-
-    Args:
-        patches: (B, M, D).
-        words: (B, N, D).
-
-    Returns:
-        (B, G, M, N), in float32 or float64.
-    """
+    """Eq. 3: cosines (B, G, M, N) by group of neighbouring channels, of patches (B, M, D) and words (B, N, D)."""
     device = patches.device.type
     with torch.autocast("cpu" if device == "meta" else device, enabled=False):
         left, right = (
@@ -57,20 +48,14 @@ def grouped_cosine(patches: Tensor, words: Tensor, groups: int) -> Tensor:
 def log_distance(similarity: Tensor, threshold: float, sharpness: float) -> Tensor:
     """Eq. 4 and 6 as a logarithm: -log S from ``threshold`` on, below it -log(threshold) + sharpness (threshold - S).
 
-    The soft shrinking itself, threshold * exp(sharpness (S - threshold)), leaves every floating-point range within a
-    hundredth of the threshold; its logarithm is a straight line.
+    The soft shrinking, threshold * exp(sharpness (S - threshold)), leaves every floating-point range within a hundredth
+    of the threshold.
     """
     return sharpness * (threshold - similarity).clamp(min=0) - similarity.clamp(min=threshold).log()
 
 
 def distance(similarity: Tensor, threshold: float, sharpness: float, farthest: float) -> Tensor:
-    """Eq. 6: 1 / shrunk similarity, at most ``farthest``; from there on no gradient flows.
-
-    Args:
-        similarity: any shape, in [-1, 1].
-        threshold: delta: from here on a pair is an anchor.
-        farthest: the cap; a pair this far apart counts as not related.
-    """
+    """Eq. 6: 1 / shrunk similarity (in [-1, 1]), at most ``farthest``; from there on no gradient flows."""
     return log_distance(working(similarity), threshold, sharpness).clamp(max=math.log(farthest)).exp()
 
 
@@ -92,13 +77,12 @@ class ACERPE(PairwisePosition):
 
     An anchor is a patch and a word that are alike in a group of channels. The length of the shortest way from a patch
     over an anchor to a word (a step between patches, the anchor's distance, a step between words) is embedded linearly:
-    as a number added to the scores (``bias``, Eq. 9), or as a vector added to what queries and keys are made from
-    (pooled over the other modality, Eq. 10) and to the values (Eq. 12). Tokens without a place (class tokens, padding)
-    and pairs without a way shorter than ``farthest`` have no encoding.
+    as a number added to the scores (``bias``, Eq. 9), or as a vector added to the inputs of queries and keys (pooled
+    over the other modality, Eq. 10) and to the values (Eq. 12). Tokens without a place (class tokens, padding) and
+    pairs without a way shorter than ``farthest`` have no encoding.
 
-    It serves cross-attention of words and patches or words and regions in either direction, and self-attention over
-    both in one sequence; pairs of one modality get nothing. Lengths are measured once a stack, from the tokens that
-    enter it.
+    Cross-attention of words and patches or regions has it in either direction, self-attention over both in one sequence
+    for pairs of two modalities. Lengths are measured once a stack, on its input.
 
     Args:
         mode: ``contextual`` (Eq. 10-12) or ``bias`` (Eq. 9).
@@ -172,6 +156,9 @@ class ACERPE(PairwisePosition):
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
         # all pairs of two sequences, or of the two modalities in one
+        if not torch.compiler.is_exporting() and y.shape[1] < y_layout.route.shape[1]:
+            what, hint = "ACE-RPE cannot generate word by word: a cache lacks the tokens it measures.", "leave it out"
+            raise ComponentError(what, where="position ace-rpe", expected="a task without generation", hint=hint)
         queries, keys = _Tokens(x, x_layout), _Tokens(y, y_layout)
         kind = torch.float64 if x.dtype == torch.float64 else torch.float32
         whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=kind)  # (B, Tq, Tk, G)

@@ -1,14 +1,13 @@
 """Computes the shortest path from a patch to a word over an anchor (Eq. 7), as exact min-plus passes.
 
-The way is a step between patches, the anchor pair's distance, and a step between words. The two steps do not know each
-other, so the minimum splits: first over words, then over patches; the L1 distance splits once more, into rows and
-columns. All are windowed by shifting, so nothing larger than the distances themselves is ever built.
+Steps are independent, so the minimum splits: over words, then patches; the L1 distance also into rows and columns.
+Windows are shifts, so nothing larger than the distances is built.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -27,16 +26,13 @@ def shortest_paths(
     word_step: float = 1.0,
     patch_step: float = 1.0,
 ) -> Tensor:
-    """Eq. 7 on a grid of patches.
+    """Eq. 7 on a grid of patches: (B, G, M, N).
 
     Args:
         distances: (B, G, M, N) between patches in row-major order and words; masked pairs hold the largest distance.
         words: window over words, an odd number, 1 for no step; None: the whole sentence.
         side: side of the square window over patches, odd, 1 for no step; None: the whole picture.
         metric: of steps between patches.
-
-    Returns:
-        (B, G, M, N).
     """
     paths = _word_steps(distances, words, word_step).unflatten(2, grid)  # (B, G, h, w, N)
     down, across = _steps(side, grid[0]), _steps(side, grid[1])
@@ -52,15 +48,11 @@ def shortest_paths(
 def shortest_paths_between(
     distances: Tensor, steps: Tensor, *, words: int | None = 5, word_step: float = 1.0
 ) -> Tensor:
-    """Eq. 7 for regions anywhere: every region may be stepped to.
+    """Eq. 7 for regions anywhere, each of which may be stepped to: (B, G, R, N).
 
     Args:
         distances: (B, G, R, N) between regions and words.
         steps: (B, R, R) cost of a step between two regions; infinite where it is not allowed.
-        words: window over words; None: the whole sentence.
-
-    Returns:
-        (B, G, R, N).
     """
     paths = _word_steps(distances, words, word_step)
     with torch.no_grad():  # the path is chosen here; the gradient goes to where it begins
@@ -79,21 +71,14 @@ def _steps(window: int | None, count: int) -> list[int]:
 
 
 def min_plus(values: Tensor, moves: Sequence[Move]) -> Tensor:
-    """The minimum over ``moves`` of the value at the moved place plus the move's cost; the same shape.
+    """Returns the minimum over ``moves`` of the moved values plus the move's cost, places outside left out.
 
-    Places outside are left out. The gradient of a minimum goes to the first of its smallest terms, in the order of
-    ``moves``.
-
-    Args:
-        values: (...).
-        moves: shifts along the last dimensions, the first of them none at no cost.
+    Moves shift along the last dimensions; one stands still at no cost. Of equal minima the cheapest move has the
+    gradient.
     """
     moves = sorted(moves, key=lambda move: move[1])
     assert not any(moves[0][0]), "standing still comes first"
-    if len(moves) == 1:
-        return values
-    paths: Tensor = _MinPlus.apply(values, moves)
-    return paths
+    return values if len(moves) == 1 else cast("Tensor", _MinPlus.apply(values, moves))
 
 
 class _MinPlus(torch.autograd.Function):

@@ -27,12 +27,10 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         distill: share of the momentum copy's guesses.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.
-        options: those of ``mlm``.
         probability: of hiding a piece.
         mask_share: of the hidden that become [MASK].
         random_share: of the hidden that become a random piece.
-        mask_end: where a ``[SEP]`` ends the text, it may be hidden too. ALBEF's texts have none (``text.end: none``):
-            their last piece is a word, which is hidden like any other.
+        mask_end: whether a final ``[SEP]`` may be hidden. ALBEF's texts have none (``text.end: none``).
         whole_word: hide all pieces of a word or none.
         view: the view whose words are hidden.
         head: a named head instead of the model's own.

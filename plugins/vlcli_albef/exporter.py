@@ -13,10 +13,7 @@ LEFT = "transformers has no class for ALBEF's cross encoder: only what comes bef
 
 
 class TransformersALBEF(export.TransformersExporter):
-    """Folders ``text`` and ``image`` that ``BertModel`` and ``ViTModel`` load, compared with the original.
-
-    The cross encoder, the decoder and all heads are left behind.
-    """
+    """Folders ``text`` and ``image`` that ``BertModel`` and ``ViTModel`` load, compared with the original."""
 
     paper = "BERT and ViT in transformers"
     models: ClassVar[tuple[str, ...]] = ("albef",)

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_albef.weights import adapt
 
 
 @dataclass
 class Saying:
-    """The cache of incremental decoding.
-
-    Attributes:
-        cache: keys and values of the words so far, and of ``seen``.
-        begun: (P, K) words to go on from, until the first step has read them.
-    """
+    """The cache of incremental decoding, of P rows."""
 
     seen: vl.EncoderOutput
-    cache: vl.KeyValueCache
-    begun: Tensor | None = None
+    cache: vl.KeyValueCache  # of the words so far, and of ``seen``
+    begun: Tensor | None = None  # (P, K) words to go on from, until the first step has read them
 
     def select(self, rows: Tensor, per: int = 1) -> Saying:
-        """Returns the cache of these rows; nothing but the class token is common to beams, so each keeps its own."""
         begun = None if self.begun is None else self.begun[rows]
         return Saying(self.seen.select(rows), self.cache.select(rows), begun)
 
 
 class WordDecoder(nn.Module):
-    """Layers in which words look at earlier words, then at what they speak of; scored by a head of its own.
+    """Layers in which words attend to earlier words, then to ``seen``; embeddings tied to a head of its own.
 
-    It has its own word embeddings, which the head's decoder is tied to. Attention is recorded under
-    ``decoder.N.text`` and ``decoder.N.other``.
+    Attention is recorded under ``decoder.N.text`` and ``decoder.N.other``.
     """
 
     def __init__(
@@ -66,7 +59,7 @@ class WordDecoder(nn.Module):
         record: vl.Recorder | None = None,
         cache: vl.KeyValueCache | None = None,
     ) -> Tensor:
-        """Returns hidden states (N, T, D) of whole texts, or of those behind the words in ``cache``, with ``seen``."""
+        """Returns hidden states (N, T, D) of whole texts, or of the words that follow those in ``cache``."""
         x: Tensor
         x, layout = self.embed(text)
         mask = vl.AttentionMask(layout.valid if cache is None else None, causal=True)
@@ -80,12 +73,10 @@ class WordDecoder(nn.Module):
         return x
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Returns the scores (..., V) of the next word."""
-        scores: Tensor = self.head(hidden, self.embed.words.weight)  # (..., V)
-        return scores
+        return cast("Tensor", self.head(hidden, self.embed.words.weight))  # (..., V)
 
     def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
-        """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
+        """Returns scores (P, V) of the word after ``ids`` (P,), and the cache with these words."""
         words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
         first = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
         index = torch.arange(first, first + words.shape[1], device=ids.device).expand_as(words)
@@ -106,13 +97,12 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 class ALBEF(vl.Model):
     """ALBEF: an image encoder, a text encoder, and a cross encoder in which words look at patches.
 
-    ACE-RPE's variant has six image layers; ALBEF's own has twelve (``image_layers: 12``). Attention is recorded under
-    ``image.N``, ``text.N`` and ``cross.N...``. Every attention takes any registered encoding by option; those of the
-    cross encoder are the subject of ACE-RPE: ``cross_position`` between the modalities, ``joint_*_position`` within
-    them (token encodings are added where the cross encoder begins).
+    ACE-RPE's variant has six image layers, ALBEF's own twelve. Every attention takes any registered encoding; ACE-RPE's
+    subject are ``cross_position`` between the modalities and ``joint_*_position`` within them (token encodings are
+    added where the cross encoder begins). Attention is recorded under ``image.N``, ``text.N`` and ``cross.N...``.
 
-    With ``decoder_layers`` a decoder of its own says answers about the words that have looked at the picture (ALBEF's
-    VQA): ``decode``, and ``start`` and ``step`` word by word.
+    With ``decoder_layers`` a decoder says answers about the words that have looked at the picture (ALBEF's VQA):
+    ``decode``, and ``start`` and ``step`` word by word.
 
     Args:
         as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
@@ -288,8 +278,13 @@ class ALBEF(vl.Model):
         return self._decoder().scores(hidden)
 
     def start(self, image: vl.EncoderOutput, text: vl.Text | None = None) -> Saying:
-        begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (text.ids.shape[0], -1))
-        return Saying(image, vl.KeyValueCache(), begun)
+        if text is None:
+            return Saying(image, vl.KeyValueCache())
+        real = text.mask & ~text.special
+        if (lengths := real.sum(1).unique().tolist())[1:]:
+            what, hint = "Texts that go on together must be equally long.", "generate those of each length apart"
+            raise DataError(what, where="model albef", got=f"lengths {lengths}", hint=hint)
+        return Saying(image, vl.KeyValueCache(), text.ids[real].unflatten(0, (len(real), lengths[0])))
 
     def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
         return self._decoder().step(ids, cache)

@@ -73,7 +73,7 @@ _PLAIN_NAMES = (
 
 
 def albef_name(name: str, text_layers: int) -> tuple[str, int | None]:
-    """Returns ALBEF's name of a parameter, empty where there is none, and its third of a joint projection."""
+    """Returns a parameter's name in ALBEF, empty where there is none, and its third of a joint projection."""
     layer = _LAYER.match(name)
     if layer is None:
         return vl.translate(name, _OUTSIDE_LAYERS) or "", None
@@ -88,7 +88,7 @@ def albef_name(name: str, text_layers: int) -> tuple[str, int | None]:
 
 
 def to_albef(state: Mapping[str, Tensor], text_layers: int) -> vl.State:
-    """Returns our weights, of a model or of a training module, by ALBEF's names; those without one are left out."""
+    """Returns weights of a model or training module by ALBEF's names; those without one are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
     renamed = vl.to_public(plain, partial(albef_name, text_layers=text_layers))
     renamed.pop("", None)
@@ -97,13 +97,10 @@ def to_albef(state: Mapping[str, Tensor], text_layers: int) -> vl.State:
 
 
 def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> vl.State:
-    """Returns foreign or own weights under our names, at the sizes of ``model``.
+    """Returns weights under our names, at the sizes of ``model``; those of a momentum copy begin with ``teacher.``.
 
-    Names that begin with ``teacher.`` are those of a momentum copy.
-
-    Args:
-        state: by our names or ALBEF's (bare, or with the prefixes of its downstream models and of LAVIS), or a ViT of
-            timm or transformers, or a BERT of transformers (its first layers are used).
+    Read are our names, ALBEF's (bare, of its downstream models or LAVIS), a ViT of timm or transformers, or a BERT of
+    transformers (its first layers are used).
     """
     names = model.state_dict().keys()
     state = vl.from_vit(state, "image") if vl.has_vit_names(state) else state

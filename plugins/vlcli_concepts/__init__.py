@@ -3,5 +3,3 @@
 from vlcli_concepts.extractor import ConceptExtractor
 from vlcli_concepts.model import NoisyOr
 from vlcli_concepts.objective import ConceptClassification, log_noisy_or
-
-__all__ = ["ConceptClassification", "ConceptExtractor", "NoisyOr", "log_noisy_or"]

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from vlcli import __version__, load
 from vlcli.data import ImageSample, Item, Sample, fitted
@@ -15,7 +16,7 @@ from vlcli.detection import Extractor, Preparation, Prepared
 from vlcli.errors import DataError, UsageError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
 from vlcli.images import BoxList
-from vlcli.nn import InputSpec, file_sha256
+from vlcli.nn import InputSpec, Layout, file_sha256
 
 
 @dataclass
@@ -41,11 +42,10 @@ class AsTrained(Preparation):
 class ConceptExtractor(Extractor):
     """The best words of each picture with their probabilities, and where each is seen best.
 
-    ``from`` names the stage that trained the model (or ``weights`` its file). A model over regions reads the store that
-    the stage names under ``features``; one over pixels reads the pictures.
+    ``from`` names the stage that trained the model, and ``features`` the store of a model over regions.
 
     Args:
-        weights: a trained concept model: its folder or its file.
+        weights: a trained concept model: its folder or its file, in place of ``from``.
         top: most words of a picture; 0 for all.
         min_score: less probable words are left out.
         batch_size: pictures at a time where the stage does not say.
@@ -95,9 +95,8 @@ class ConceptExtractor(Extractor):
         collated = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
         step = self.loaded.module.step(collated)
         outputs = next(out for out in self.loaded.module.predict(step).values() if "instance" in out)
-        layout_boxes = step.image().layout.boxes
-        assert layout_boxes is not None
-        boxes = layout_boxes[collated.clean.image_rows[:, 0]].float().cpu().numpy()  # (B, J, 4)
+        layout = step.image().layout.expand(len(batch))
+        boxes = _boxes(layout)[collated.clean.image_rows[:, 0]].float().cpu().numpy()  # (B, J, 4)
         scores = outputs["logits"].float().sigmoid().cpu().numpy()  # (B, W)
         instances = outputs["instance"].cpu().numpy()  # (B, W)
         return [self._record(item, *each) for item, *each in zip(batch, scores, instances, boxes, strict=True)]
@@ -107,8 +106,7 @@ class ConceptExtractor(Extractor):
         name = item.id or str(number)
         if item.record is None:
             pixels = (item.pixels.float() / 255).numpy()
-            scale = (self.needs.mean, self.needs.std)
-            mean, std = (np.asarray(values, np.float32).reshape(3, 1, 1) for values in scale)
+            mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (self.needs.mean, self.needs.std))
             return ImageSample(name, item.size, pixels=(pixels - mean) / std)
         boxes = np.asarray(item.record.boxes, np.float32) / np.array([width, height, width, height], np.float32)
         return ImageSample(name, item.size, item.record.features, np.clip(boxes, 0, 1))
@@ -119,3 +117,14 @@ class ConceptExtractor(Extractor):
         height, width = item.size
         pixels = boxes[instances[best]] * np.array([width, height, width, height], np.float32)  # (K, 4)
         return concept_record(item.id, best, scores[best], item.size, pixels)
+
+
+def _boxes(layout: Layout) -> Tensor:
+    # (M, J, 4) as shares of the picture: the boxes, or the cells of a grid; tokens without a place see all of it.
+    if layout.boxes is not None:
+        return layout.boxes
+    rows, columns = layout.grid or (1, 1)
+    side = layout.centre.new_tensor([1 / columns, 1 / rows])
+    corner = layout.centre.flip(-1) * side  # (M, J, 2): x, y
+    boxes = torch.cat([corner, corner + side], -1)
+    return torch.where(boxes.isnan(), boxes.new_tensor([0.0, 0.0, 1.0, 1.0]), boxes)

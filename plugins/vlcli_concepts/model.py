@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 import torchvision
@@ -17,13 +17,10 @@ WIDTH = 4096
 
 
 class Vgg16Cells(nn.Module):
-    """VGG-16 whose first two linear layers are convolutions, so that a picture of any size is a grid of cells.
+    """VGG-16 whose first two linear layers are convolutions: 565 x 565 pixels become 12 x 12 cells.
 
-    A square of 565 pixels becomes 12 x 12 cells (pooling rounds up, as Caffe's does; fc6 is 7 x 7 without padding).
-
-    Args:
-        layout: ``caffe``: BGR in 0..255 minus the mean; ``torchvision``: scaled RGB.
-        dropout: after each of the two layers.
+    Pooling rounds up, as Caffe's does; fc6 is 7 x 7 without padding. ``layout`` is ``caffe`` (BGR in 0..255 minus the
+    mean) or ``torchvision`` (scaled RGB).
     """
 
     def __init__(self, layout: str = "caffe", dropout: float = 0.5) -> None:
@@ -44,16 +41,15 @@ class Vgg16Cells(nn.Module):
     std: Tensor
 
     def feature_map(self, images: Tensor) -> Tensor:
-        """Encode RGB in 0..255 (B, 3, H, W) as cells (B, 4096, h, w)."""
+        """Encodes RGB in 0..255 (B, 3, H, W) as cells (B, 4096, h, w)."""
         x = (images - self.mean) / self.std
         x = self.features(x.flip(1) if self.layout == "caffe" else x)
         x = self.dropout(self.fc6(x).relu())
-        out: Tensor = self.dropout(self.fc7(x).relu())
-        return out
+        return cast("Tensor", self.dropout(self.fc7(x).relu()))
 
 
 def from_classifier(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
-    """Rename torchvision's VGG-16 tensors; return them and the number of linear layers that became convolutions."""
+    """Renames torchvision's VGG-16 tensors; returns them and how many linear layers became convolutions."""
     convolutions = {"classifier.0": ("fc6", (WIDTH, 512, 7, 7)), "classifier.3": ("fc7", (WIDTH, WIDTH, 1, 1))}
     renamed, changed = {}, 0
     for name, value in state.items():
@@ -124,7 +120,7 @@ class NoisyOr(Model):
         return self.width
 
     def train(self, mode: bool = True) -> NoisyOr:
-        """Set the mode, except of batch normalisation, which keeps the statistics of published weights."""
+        """Sets the mode, except of batch normalisation, which keeps the statistics of published weights."""
         super().train(mode)
         for module in self.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -178,7 +174,7 @@ class NoisyOr(Model):
 
 
 def _cell_boxes(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cells' boxes (M, J, 4) relative to the pictures' real parts, and a mask of those inside (M, J)."""
+    # The cells' boxes (M, J, 4) relative to the pictures' real parts, and a mask of those inside (M, J).
     rows, columns = grid
     height, width = real.shape[-2:]
     sides = [torch.arange(count, device=real.device) / count for count in (rows, columns)]

@@ -17,13 +17,13 @@ ABSENT = -1e4
 
 
 def log_noisy_or(scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return ``log p`` and ``log (1 - p)`` of ``p = 1 - prod_j (1 - sigmoid(z_j))``.
+    """Returns ``log p`` and ``log (1 - p)`` of ``p = 1 - prod_j (1 - sigmoid(z_j))``, in float32 at least.
 
-    With ``s = sum_j softplus(z_j)`` the second is ``-s``. The first is ``log(1 - exp(-s))``, computed from ``s`` where
-    that is large, and from ``log s`` (a log-sum-exp, which does not underflow) where it is small.
+    With ``s = sum_j softplus(z_j)`` the second is ``-s``, the first ``log(1 - exp(-s))``; where s is small, it is
+    computed from ``log s``, a log-sum-exp that does not underflow.
 
     Args:
-        scores: z, one per instance and word (..., J, W); computed in float32.
+        scores: z, one per instance and word (..., J, W).
         mask: True at real instances (..., J).
     """
     z = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
@@ -44,13 +44,7 @@ def _log_share(s: Tensor) -> Tensor:
 
 
 def noisy_or_loss(scores: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the cross-entropy (M, W) of the noisy-OR of scores (M, J, W) with 0/1 labels (M, W).
-
-    Args:
-        scores: one per instance and word.
-        labels: 1 where a caption of the image has the word.
-        mask: True at real instances (M, J).
-    """
+    """Returns the cross-entropy (M, W) of log_noisy_or of scores (M, J, W) with labels (M, W), 1 at true words."""
     present, absent = log_noisy_or(scores, mask)
     return -(labels * present + (1 - labels) * absent)
 
@@ -58,7 +52,7 @@ def noisy_or_loss(scores: Tensor, labels: Tensor, mask: Tensor | None = None) ->
 class ConceptClassification(Objective):
     """Words of a picture's captions: p_w = 1 - prod_j (1 - p_wj) over its instances j.
 
-    Works on the image tokens of any model: grid cells, regions, patches. The target is ``words``, of the task
+    Instances are a model's image tokens: grid cells, regions, patches. The target is ``words``, of the task
     ``concepts``.
 
     Args:
@@ -100,7 +94,7 @@ class ConceptClassification(Objective):
         return {"logits": present - absent, "instance": best}
 
     def scores(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
-        """Return the scores of each example's instances (B, J, W), and a mask of the real ones (B, J)."""
+        """Returns scores of each example's instances (B, J, W), and a mask of the real ones (B, J)."""
         states, rows = step.image(self.view), step.view(self.view).image_rows[:, 0]
         if (width := states.hidden.shape[-1]) != self.dim:
             what = "The instances of the model are not as wide as what its heads read."
@@ -110,7 +104,7 @@ class ConceptClassification(Objective):
         return self.head(states.hidden)[rows], valid.expand(states.hidden.shape[0], -1)[rows]
 
     def truth(self, step: ForwardPasses, scores: Tensor) -> Tensor:
-        """Return labels (B, W), 1 at the words of an example. Raises DataError: the examples have no words."""
+        """Returns labels (B, W), 1 at an example's words. Raises DataError: the examples have none."""
         targets = step.batch.targets.get("words")
         if targets is None or any(words is None for words in targets):
             what, expected = "The examples have no words.", "captions, read by task: concepts"

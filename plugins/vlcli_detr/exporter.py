@@ -12,10 +12,7 @@ from vlcli_detr.names import transformers_name
 
 
 class TransformersDETR(export.TransformersExporter):
-    """A folder that ``DetrForObjectDetection.from_pretrained`` loads, compared with the original.
-
-    The backbone is written as transformers' own ResNet: timm is not needed to load it.
-    """
+    """A folder that ``DetrForObjectDetection`` loads, with transformers' own ResNet; compared with the original."""
 
     paper = "DETR in transformers"
     models: ClassVar[tuple[str, ...]] = ("detr",)
@@ -30,11 +27,7 @@ class TransformersDETR(export.TransformersExporter):
 
 
 def configuration(model: DETR) -> Any:
-    """Returns the ``DetrConfig`` of a model.
-
-    Raises:
-        ComponentError: its backbone is no ResNet, or it has encodings that DETR has not.
-    """
+    """Returns the ``DetrConfig``. Raises ComponentError: the backbone is no ResNet, or DETR lacks an encoding."""
     from transformers import DetrConfig, ResNetConfig
 
     if (names := export.encodings(model.encoder)) != ["DetrSine"]:

@@ -82,13 +82,12 @@ class DecoderLayer(nn.Module):
         self.feed_forward = vl.FeedForward(shape.dim, hidden, style)
 
     def forward(self, x: Tensor, memory: Tensor, itself: vl.AttentionContext, cross: vl.AttentionContext) -> Tensor:
-        """Returns object queries (B, Q, D) that attended to one another and to ``memory`` (B, T, D)."""
         x = self.cross_attention(self.self_attention(x, None, itself), memory, cross)
         return cast("Tensor", self.feed_forward(x))
 
 
 class BoxNetwork(nn.Sequential):
-    """Three linear layers to a box: centre, width and height in [0, 1]."""
+    """Three linear layers to boxes (..., 4): centre, width and height in [0, 1]."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 4))
@@ -102,7 +101,7 @@ class BoxNetwork(nn.Sequential):
 class Predictions:
     """Class scores (L, B, Q, C + 1), "no object" last, and boxes (L, B, Q, 4) as centre, width and height in [0, 1].
 
-    L counts decoder layers; in evaluation it is the last one alone.
+    L counts decoder layers; in evaluation only the last is there.
     """
 
     logits: Tensor
@@ -122,8 +121,8 @@ class DETR(vl.Model):
         encoder_layers: of the encoder.
         decoder_layers: of the decoder.
         queries: object queries, the most objects a picture can have.
-        classes: rows of the classifier; "no object" is one more. 91 are COCO's category ids, which have gaps, as
-            released: a class has the row of its id. None: one for each class of the data.
+        classes: rows of the classifier without "no object"; 91: COCO's category ids, which have gaps, as released;
+            None: one for each class of the data.
         position: encodings of the encoder; DETR's own sines and whatever is added.
         decoder_position: what tells the decoder where the encoder's tokens lie.
         attention: any registered attention.
@@ -289,11 +288,7 @@ def is_coco(data_spec: vl.DataSpec) -> bool:
 
 
 def class_rows(data_spec: vl.DataSpec, classes: int | None) -> list[int]:
-    """Returns the classifier's row of each class of the data.
-
-    Raises:
-        ComponentError: there are more classes than rows.
-    """
+    """Returns the classifier's row of each class of the data. Raises ComponentError: it has too few rows."""
     if classes == COCO_ROWS and is_coco(data_spec):
         return list(data_spec.class_ids)
     count = len(data_spec.class_ids) or len(data_spec.class_names) or classes or data_spec.region_classes

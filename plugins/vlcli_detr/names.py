@@ -91,7 +91,7 @@ def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> Stat
 
 
 def transformers_name(name: str) -> str:
-    """Returns the name in ``DetrForObjectDetection`` of a parameter, with transformers' own ResNet as backbone.
+    """Returns a parameter's name in ``DetrForObjectDetection``, with transformers' own ResNet as backbone.
 
     >>> transformers_name("body.layer1.0.conv2.weight")
     'model.backbone.model.encoder.stages.0.layers.0.layer.1.convolution.weight'

@@ -1,7 +1,4 @@
-"""Computes DETR's set loss: matches predictions and objects one to one; then class, box and overlap.
-
-Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2.
-"""
+"""Computes DETR's set loss (Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,44 +17,32 @@ Sums = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class SetWeights:
-    """Weights of class, L1 box distance and generalised IoU, in matching and loss.
-
-    Attributes:
-        nothing: of a prediction that belongs to no object, relative to one that does, in the class loss.
-    """
+    """Weights of class, L1 box distance and generalised IoU, in matching and loss."""
 
     label: float = 1.0
     box: float = 5.0
     overlap: float = 2.0
-    nothing: float = 0.1
+    nothing: float = 0.1  # of a prediction without an object, relative to one with, in the class loss
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects of one picture.
+    """The N objects of one picture."""
 
-    Attributes:
-        labels: (N,) rows of the classifier.
-        boxes: (N, 4) centre x, centre y, width, height as shares of the picture.
-    """
-
-    labels: Tensor
-    boxes: Tensor
+    labels: Tensor  # (N,) rows of the classifier
+    boxes: Tensor  # (N, 4) centre x, centre y, width, height as shares of the picture
 
 
 @torch.no_grad()
 def match(
     logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights = SetWeights()
 ) -> list[tuple[Tensor, Tensor]]:
-    """Returns the cheapest one-to-one matching of predictions and objects, picture by picture.
+    """Returns the cheapest one-to-one matching of predictions and objects (both (min(Q, N),)) of every picture.
 
     Args:
         logits: (B, Q, C + 1) class scores, "no object" last.
         boxes: (B, Q, 4) centre x, centre y, width, height.
         weights: of the costs: minus the class's probability, L1, minus generalised IoU.
-
-    Returns:
-        Predictions and objects (both (min(Q, N),)) of every picture, in the order of predictions.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -75,14 +60,9 @@ def match(
 
 
 def set_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights = SetWeights()) -> Sums:
-    """Returns the loss of several decoder layers, each matched by itself.
+    """Returns the loss of L decoder layers, each matched by itself, of scores (L, B, Q, C + 1) and boxes (L, B, Q, 4).
 
-    Args:
-        logits: (L, B, Q, C + 1).
-        boxes: (L, B, Q, 4).
-
-    Returns:
-        ``class``, ``box`` and ``overlap`` as weighted sums and what they are divided by: matched weights, and objects.
+    ``class``, ``box`` and ``overlap`` are weighted sums and their divisors: matched weights, and numbers of objects.
     """
     layers = [_layer_loss(*layer, objects, weights) for layer in zip(logits, boxes, strict=True)]
     # Every layer divides by the same numbers: the objects, and as many matched predictions.

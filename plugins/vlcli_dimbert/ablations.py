@@ -20,12 +20,7 @@ REGIONS, CONCEPTS = "masked_roi", "masked_concepts"
 
 
 class SwapBidirectional(SwapSentence):
-    """Gives bidirectional examples alone another picture's sentence, and chooses the mode of all.
-
-    Args:
-        probability: of another sentence, among bidirectional examples.
-        bidirectional: share of examples that are read in both directions.
-    """
+    """Chooses each example's mode, and gives bidirectional ones alone another picture's sentence."""
 
     def __init__(self, probability: float, bidirectional: float, view: str) -> None:
         super().__init__(probability, 0.0, view)
@@ -44,8 +39,8 @@ class SwapBidirectional(SwapSentence):
 class ImageSentence(Matching):
     """Image-sentence relation: does the sentence belong to the picture? Asked of bidirectional rows alone.
 
-    In a sequence-to-sequence row [CLS] never sees the sentence. The modes it draws hold for the language modelling of
-    its view too, which leaves sentences of other pictures alone.
+    In a sequence-to-sequence row [CLS] never sees the sentence. Language modelling of the same view reads the modes
+    drawn here, and leaves sentences of other pictures alone.
 
     Args:
         probability: of replacing the sentence of a bidirectional row.
@@ -149,11 +144,7 @@ def _classified(name: str, logits: Tensor, truth: Tensor) -> ObjectiveOutput:
 
 
 class HideConcepts(Corruption):
-    """Hides some visual concepts of an example's first picture.
-
-    Args:
-        shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
-    """
+    """Hides concepts of an example's first picture: ``shares`` as masks, and as others of as many pieces."""
 
     name, phase = "masked-concept", "regions"
 

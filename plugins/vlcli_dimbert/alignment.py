@@ -14,18 +14,19 @@ from vlcli.registry import Between
 
 @torch.no_grad()
 def transport(cost: Tensor, words: Tensor, regions: Tensor, beta: float = 0.5, steps: int = 50) -> Tensor:
-    """Returns the plans (P, T, R) that carry even masses of words to even masses of regions, by IPOT.
+    """Returns plans (P, T, R) that carry even masses of words to even masses of regions; 0 without either.
 
-    The inexact proximal point method of Xie et al. 2019 (algorithm 1, one inner step): ``Q = exp(-C / beta) * T``, then
-    ``T = diag(d) Q diag(s)``. It converges to a plan of the linear programme itself, not of a smoothed one.
+    IPOT (Xie et al. 2019, algorithm 1, one inner step): ``Q = exp(-C / beta) * T``, then ``T = diag(d) Q diag(s)``; it
+    converges to a plan of the linear programme itself, not of a smoothed one.
 
     Args:
         cost: (P, T, R) of moving one unit of mass.
-        words: (P, T), false where there is no word; ``regions`` (P, R) likewise. Each pair has one of each at least.
+        words: (P, T), false where there is no word; ``regions`` (P, R) likewise.
     """
     valid = words[:, :, None] & regions[:, None, :]  # (P, T, R)
     kernel = torch.exp(-cost / beta) * valid
-    of_words, of_regions = (mask / mask.sum(1, keepdim=True) for mask in (words.to(cost.dtype), regions.to(cost.dtype)))
+    masks = (words.to(cost.dtype), regions.to(cost.dtype))
+    of_words, of_regions = (mask / mask.sum(1, keepdim=True).clamp(min=1) for mask in masks)
     scale, plan = of_words, valid.to(cost.dtype)
     tiny = torch.finfo(cost.dtype).tiny
     for _ in range(steps):

@@ -15,9 +15,8 @@ from vlcli.nn import AttentionShape, Layout, Projected, StandardAttention
 class DisentangledAttention(StandardAttention):
     """Disentangled multimodal attention: own query, key and value projections per modality (DiMBERT).
 
-    Tokens of one modality are projected together by its own weights; all keys stand in one softmax, and the output
-    projection is shared. The first set is named as the projections of ``standard`` are, so that weights of any model
-    load into it; what no weights on disk hold stays freshly drawn or starts as a copy of the first set.
+    One softmax runs over all keys, and the output projection is shared. The first set has the names of ``standard``, so
+    that weights of any model load into it; further sets stay freshly drawn or start as copies of the first.
 
     Args:
         sets: the set of each route of the layout: words, regions, concepts, separators. ``[0, 1, 0, 0]`` is the paper's
@@ -108,7 +107,7 @@ class ModalityLinear(nn.Linear):
     """A linear layer with a further set of weights for each further modality, as ``others``.
 
     Args:
-        first: the layer whose parameters the first set is, under their names.
+        first: the layer whose parameters become the first set.
         copied: whether further sets start as copies of the first.
     """
 
@@ -125,17 +124,14 @@ class ModalityLinear(nn.Linear):
             further.load_state_dict({name: value for name, value in first.state_dict().items() if "." not in name})
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
-        """Projects tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
+        """Projects tokens (B, T, D) by the weights of their modality; without a layout by the first set."""
         groups = Grouping(self.sets, layout)
         layers = [super().forward, *(layer.forward for layer in self.others)]
         return groups.join({number: layers[number](tokens) for number, tokens in groups.split(x).items()})
 
 
 class Grouping:
-    """Groups tokens by their set, and puts them back; without a layout all take the first set.
-
-    Where the layout knows the runs of tokens that share a route, its columns are cut.
-    """
+    """Groups tokens by their set, and puts them back; without a layout all take the first set."""
 
     def __init__(self, sets: tuple[int, ...], layout: Layout | None) -> None:
         self.sets, self.layout = sets, cast("Layout", layout)  # without one there are runs
@@ -161,7 +157,6 @@ class Grouping:
         return {number: one[0] if len(one) == 1 else torch.cat(one, 1) for number, one in parts.items()}
 
     def join(self, grouped: dict[int, Tensor]) -> Tensor:
-        """Joins the groups of :meth:`split`: (B, T, D')."""
         if self.runs is None:
             _, order = self.layout.grouped(self.sets)
             whole = torch.cat([grouped[number] for number in sorted(grouped)])  # (B * T, D')

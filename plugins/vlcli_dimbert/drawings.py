@@ -11,7 +11,7 @@ from torch import Tensor
 from vlcli.data import FUNCTION_WORDS, Pipeline
 from vlcli.drawings import Album, Drawing, DrawingContext, paired, save_numbers, save_picture, scaled, side_by_side
 from vlcli.engine import Bundle, TaskRunner, evaluating
-from vlcli.errors import UsageError
+from vlcli.errors import DataError, UsageError
 from vlcli.nn import CONCEPT, Batch, Recorder
 from vlcli.report import COLOURS, INK, Cell, contact_sheet, draw_boxes
 from vlcli_dimbert.stream import SingleStream
@@ -23,27 +23,20 @@ QUIET = "#707070"
 
 @dataclass
 class Grounding:
-    """Attention of the last layer between the regions of a picture and its words.
+    """Attention of the last layer between the R regions of a picture and its W words."""
 
-    Attributes:
-        boxes: (R, 4) in shares of the picture.
-        words: words of the sentence, then of the concepts, each with its kind (``sentence`` or ``concept``).
-        seen: (W, R) from every word to every region.
-        named: (R, W) from every region to every word.
-    """
-
-    boxes: Tensor
-    words: list[tuple[str, str]]
-    seen: Tensor
-    named: Tensor
+    boxes: Tensor  # (R, 4) in shares of the picture
+    words: list[tuple[str, str]]  # of the sentence, then of the concepts, with their kind: ``sentence`` or ``concept``
+    seen: Tensor  # (W, R) from every word to every region
+    named: Tensor  # (R, W) from every region to every word
 
 
 class GroundedWords(Drawing):
     """Which regions a word looks at, and which words a region looks at: attention of the last layer, heads averaged.
 
-    Of each picture four panels, as in the paper's Figure 3: (a) a word with its top regions; (b) a region with its top
-    words out of sentence and concepts; (c) the same region in each further model of ``from`` (one without concepts, as
-    published); (d) the same region where the model is given no sentence.
+    Of each picture the panels of Figure 3: (a) a word with its top regions; (b) a region with its top words out of
+    sentence and concepts; (c) the same region in each further model of ``from`` (published: one without concepts); (d)
+    the same region without a sentence.
 
     Args:
         count: examples drawn, the first of the data.
@@ -95,7 +88,8 @@ class GroundedWords(Drawing):
                 (f"{text}  {weight:.3f}" + ("  (concept)" if kind == "concept" else ""), COLOURS[0])
                 for text, kind, weight in best
             ]
-            boxed = draw_boxes(picture, scaled(shown.boxes[regions[:1]].numpy(), picture), width=3)
+            box = shown.boxes[regions[0] : regions[0] + 1]  # none where a model of another store has fewer regions
+            boxed = draw_boxes(picture, scaled(box.numpy(), picture), width=3)
             cells.append(Cell(boxed, [(f"({letter}) {label}", INK), *(lines or [("no word", QUIET)])]))
         return cells, facts
 
@@ -121,14 +115,14 @@ def _models(scene: DrawingContext) -> dict[str, Bundle]:
 
 
 def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sentence: bool = True) -> Grounding:
-    """Reads the attention between one example's words and regions in the last layer.
+    """Reads the last layer's attention between an example's words and the regions of its first picture.
 
     Args:
-        code: which example; of several pictures the first is looked at.
         sentence: False: only the separators are given in its place.
 
     Raises:
         UsageError: the model is no single stream, or reads no text.
+        DataError: the picture has no regions.
     """
     model = runner.model
     if not isinstance(model, SingleStream) or bundle.tokenizer is None:
@@ -146,7 +140,8 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
         boxes, words = _columns(model, bundle, batch)
     last = [weights for name, weights in record.attention.items() if name.startswith("fuse.")][-1]
     weights = last[0].float().mean(0).cpu()  # (T, T)
-    count = len(boxes)
+    if not (count := len(boxes)):
+        raise DataError("The picture has no regions.", where=f"example {runner.data.examples[code].key}")
     regions, empty = slice(1, 1 + count), torch.zeros(0, count)
     seen = [weights[columns, regions].mean(0, keepdim=True) for _, _, columns in words]  # (1, R) each
     named = [weights[regions][:, columns].sum(1)[None] for _, _, columns in words]
@@ -179,10 +174,9 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
 
 
 class CaptionsSideBySide(Drawing):
-    """What several models say of the same pictures, one line a model, beside a caption that people wrote.
+    """Captions of several models for the same pictures, one line a model, beside a caption that people wrote.
 
-    As in the paper's Figure 4: base, without concepts, without DiM, full. The models are the sources of ``from``, in
-    their order.
+    The models are the sources of ``from``, in their order; of Figure 4: base, without concepts, without DiM, full.
 
     Args:
         count: examples drawn, the first of the data.

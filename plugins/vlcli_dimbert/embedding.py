@@ -15,11 +15,7 @@ PLACE_SCALE = 0.4
 
 
 class Appearance(nn.Sequential):
-    """A region feature as a token: one linear layer, or fc7 anew and a linear layer, as VLP has it.
-
-    Args:
-        kind: ``linear``, or ``fc7``: as wide as the feature, then the tokens' width, each with ReLU.
-    """
+    """Region features as tokens: one linear layer, or ``fc7`` (as wide as the feature) and a second one, as VLP's."""
 
     def __init__(self, features: int, dim: int, kind: Literal["linear", "fc7"], dropout: float) -> None:
         if kind == "linear":
@@ -31,8 +27,8 @@ class Appearance(nn.Sequential):
     def initialise(self, std: float) -> None:
         """Draws weights that keep a feature's scale: BERT's deviation does at 2,048 numbers, fewer need a larger one.
 
-        Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late. A
-        narrow model also makes up for the half of the variance that each ReLU removes (He et al. 2015).
+        Otherwise normalised summands drown a narrow feature, which is learnt late. In a narrow model each ReLU halves
+        the variance, which the gain makes up for (He et al. 2015).
         """
         gain = 2**0.5 if std > PUBLISHED_STD and len(self) > 1 else 0.9
         for layer in self:
@@ -43,8 +39,7 @@ class Appearance(nn.Sequential):
 class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
 
-    Args:
-        weighted: the sum's weights are learned (they start at 1) instead of 1.
+    ``weighted``: the sum's weights are learned (they start at 1).
     """
 
     def __init__(
@@ -67,17 +62,13 @@ class PaperRegions(nn.Module):
         self.weights = nn.Parameter(torch.ones(3)) if weighted else None
 
     def initialise(self, std: float) -> None:
-        """Keeps place and class of a narrow model from drowning an appearance that has passed the ReLUs of ``fc7``.
-
-        Args:
-            std: deviation with which the model draws its weights; with the published one the norms start at 1.
-        """
+        """Scales place and class down in a narrow model, whose appearance the ReLUs of ``fc7`` have made small."""
         for norm in filter(None, (self.place_norm, self.label_norm)):
             if std > PUBLISHED_STD and len(self.appearance) > 1:
                 nn.init.constant_(norm.weight, PLACE_SCALE)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
-        """Returns the weighted sum (M, R, D) of appearance, place with class, and segment (D,)."""
+        """Returns the sum (M, R, D) of appearance, place with class, and segment (D,)."""
         look = self.appearance(regions.features.to(self.place.weight.dtype))
         parts = [self.place_norm(self.place(geometry(regions.boxes, 5).to(look.dtype)))]
         if self.label is not None and self.label_norm is not None:
@@ -90,10 +81,10 @@ class PaperRegions(nn.Module):
 
 
 class VLPRegions(nn.Module):
-    """VLP's: fc7 anew for the appearance, and one layer over normalised geometry and class probabilities.
+    """VLP's: fc7 anew for the appearance, and one layer over geometry and class probabilities, both normalised.
 
     Geometry is x1, y1, x2, y2 divided by the farthest corner of the image's boxes (not by the image), area and
-    confidence; both it and the 1,601 probabilities are normalised without weights.
+    confidence.
     """
 
     def __init__(
@@ -141,11 +132,7 @@ def foreground(data_spec: DataSpec) -> int:
 
 
 def class_probabilities(regions: Regions, columns: int) -> Tensor:
-    """Returns class probabilities (M, R, columns) without background, or the best class with its confidence.
-
-    Args:
-        regions: with ``class_probs``, or ``classes`` and ``class_scores``.
-    """
+    """Returns class probabilities (M, R, columns) without background, else the best class with its confidence."""
     if regions.class_probs is not None:
         return regions.class_probs[..., regions.class_probs.shape[-1] - columns :]
     blank = regions.boxes.new_zeros(*regions.boxes.shape[:2], columns)

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from vlcli.data import Corruption, Donor, Sample, TextSample
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model
-from vlcli.objectives import MASKED_WORDS as MARK
 from vlcli.objectives import (
+    MASKED_WORDS,
     MATCHED,
     ROLE_OPTIONS,
     MaskWords,
@@ -29,7 +29,7 @@ CAUSAL = "causal"
 
 
 def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) -> bool:
-    """Returns whether ``sample`` is read as sequence to sequence: as another objective of the view chose, or drawn."""
+    """Returns whether ``sample`` is sequence to sequence: as another objective of the view chose, or drawn."""
     if CAUSAL not in sample.mask_labels.example:
         sample.mask_labels.example[CAUSAL] = int(rng.random() >= bidirectional)
     return bool(sample.mask_labels.example[CAUSAL])
@@ -37,13 +37,7 @@ def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) 
 
 @dataclass(eq=False)
 class MaskCaption(MaskWords):
-    """Chooses an example's mode and hides words as VLP does.
-
-    Args:
-        probability: share of the sentence's pieces, the final separator not counted.
-        shares: of the hidden that become the mask and that become a random piece.
-        bidirectional: share of examples that are read in both directions.
-    """
+    """Chooses an example's mode, and hides words as VLP does: a share of all pieces but the final separator."""
 
     name = "blm-s2slm"
     bidirectional: float = 0.25
@@ -56,7 +50,7 @@ class MaskCaption(MaskWords):
         if sample.mask_labels.example.get(MATCHED, 1):
             super().__call__(sample, rng, donor)
         else:
-            sample.mask_labels.text[MARK] = [-1] * len(sample.text.ids)
+            sample.mask_labels.text[MASKED_WORDS] = [-1] * len(sample.text.ids)
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         if self.rule == "bernoulli" or (self.picker is not None and self.picker.phrase):
@@ -71,8 +65,8 @@ class MaskCaption(MaskWords):
 class CaptionModelling(Objective):
     """Bidirectional and sequence-to-sequence language modelling, drawn per example (VLP, DiMBERT).
 
-    One masked sequence serves both: a bidirectional row sees everything, a sequence-to-sequence row sees the pictures
-    and the words on the left. Rows of both kinds share one forward pass.
+    A bidirectional row sees everything, a sequence-to-sequence row the pictures and the words on the left; both share
+    one masked sequence and one forward pass.
 
     Args:
         bidirectional: share of examples that are read in both directions (0.25 as published).
@@ -132,9 +126,9 @@ class CaptionModelling(Objective):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         view = step.view(self.view)
-        if view.text is None or MARK not in view.mask_labels:
+        if view.text is None or MASKED_WORDS not in view.mask_labels:
             return ObjectiveOutput({})
-        labels = view.mask_labels[MARK].index_select(0, view.text_rows)  # (B, T)
+        labels = view.mask_labels[MASKED_WORDS].index_select(0, view.text_rows)  # (B, T)
         hidden = step.fused(self.view, rows="text").text.hidden
         masked = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, masked)  # (K, D)

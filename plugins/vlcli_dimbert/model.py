@@ -16,21 +16,14 @@ from vlcli_dimbert.stream import SENTENCE, SingleStream
 
 @dataclass
 class Decoding:
-    """The cache of incremental decoding, of P rows.
+    """The cache of incremental decoding, of P rows."""
 
-    Attributes:
-        cache: keys and values of all tokens but the mask that was asked about.
-        before: (P,) real tokens before the sentence's words, the class token included.
-        words: (P,) words so far.
-    """
-
-    cache: KeyValueCache
-    before: Tensor
-    words: Tensor
+    cache: KeyValueCache  # of all tokens but the mask that was asked about
+    before: Tensor  # (P,) real tokens before the sentence's words, the class token included
+    words: Tensor  # (P,) words so far
     begun: bool = False
 
     def select(self, rows: Tensor, per: int = 1) -> Decoding:
-        """Returns the cache of these rows, repeats allowed; ``per`` neighbours come of one picture."""
         return Decoding(self.cache.select(rows, per), self.before[rows], self.words[rows], self.begun)
 
     def __len__(self) -> int:
@@ -40,23 +33,21 @@ class Decoding:
 class DiMBERT(SingleStream):
     """DiMBERT: regions, visual concepts and words in one transformer with disentangled attention.
 
-    The sequence is [CLS] regions [SEP] concepts [SEP] words [SEP]; with several pictures regions and concepts of each
-    follow one another, ranks beginning anew. Rows whose text is ``causal`` are read as sequence to sequence: the prefix
-    up to the words sees itself, a word sees the prefix and the words up to itself. The mask is built once a batch.
-    Attention is recorded under ``fuse.N``.
+    The sequence is [CLS] regions [SEP] concepts [SEP] words [SEP]; regions and concepts of several pictures follow one
+    another. Rows whose text is ``causal`` are sequence to sequence: the prefix before the words sees itself, a word
+    sees the prefix and the words up to itself. Attention is recorded under ``fuse.N``.
 
     Args:
         regions: how regions are embedded: as the paper prints it, or as VLP's code does.
         appearance: a region feature through fc7 anew and a linear layer (VLP), or one linear layer.
         weighted: learned weights in the sum of a region's embeddings; they start at 1.
         segments: a row for regions, concepts and sentence each (``roles``), or VLP's six rows by mode (``modes``).
-        position_ids: positions begin anew in every part (``restart``: a concept's is its rank), or run on through the
-            whole sequence (``running``, VLP); regions have none.
+        position_ids: ``restart`` in every part (a concept's is its rank), or ``running`` through the whole sequence
+            (VLP); regions have none.
         rank: pieces of a concept share its rank (``concept``) or count on (``piece``).
         concepts: most concepts of a picture; 0: none, and no separator for them.
         specials: class token and separators take the words' route (``text``) or one of their own (``own``).
-        images: rows of a table that tells an example's pictures apart; 0: none. Regions have no place and ranks begin
-            anew, so that without it the order of a story's pictures is not told.
+        images: rows of a table that tells an example's pictures apart, whose order is not seen otherwise; 0: none.
         eps: of every layer norm.
         attention: any registered attention; ``standard`` makes it the paper's ESABERT (Table 5).
     """

@@ -94,7 +94,7 @@ class SingleStream(vl.Model):
         self.pooler = vl.Pooler(hidden)
 
     def initialise(self) -> None:
-        """Draws the weights as BERT does, with the regions' own rules and a first picture that adds nothing."""
+        """Draws weights as BERT does, regions by their own rules; a first picture's row is 0."""
         vl.initialise_model(self, self.init_std)
         for module in self.regions.modules():
             if isinstance(module, Appearance | PaperRegions):
@@ -139,7 +139,7 @@ class SingleStream(vl.Model):
         return vl.EncoderOutput(torch.cat(hidden, 1), sum(layouts[1:], layout))
 
     def region_tokens(self, regions: vl.Regions, segment: Tensor | None) -> Tensor:
-        """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
+        """Embeds regions (M, R, D), with the segment's row (D,) where roles have one; called by ``embed_image``."""
         return cast("Tensor", self.regions(regions, segment))
 
     def _concepts(self, images: vl.Images) -> tuple[Tensor, vl.Layout, Tensor]:
@@ -222,7 +222,7 @@ class SingleStream(vl.Model):
         return cast("Tensor", self.drop(self.normalise(x, prefix)))
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
-        """Normalises tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
+        """Normalises tokens (P, T, D), ``prefix`` of them before the words; called before the first layer."""
         return cast("Tensor", self.norm(x))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:

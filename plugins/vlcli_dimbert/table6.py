@@ -39,8 +39,8 @@ class UNITERRegions(nn.Module):
 class UNITER(SingleStream):
     """UNITER-like: words and regions in one stream, a region as LN of its feature plus LN of 7 geometry numbers.
 
-    The sequence is [CLS] words [SEP] and the regions, each with a norm of its own, as in the released code; the mask
-    embedding of its masked-region objectives is not there.
+    The sequence is [CLS] words [SEP] and the regions, each with a norm of its own, as in the released code, without the
+    mask embedding of its masked-region objectives.
     """
 
     paper = "UNITER, Chen et al., ECCV 2020, section 3.1; DiMBERT, Table 6"
@@ -72,17 +72,12 @@ class VLBERTRegions(nn.Module):
 
     @torch.no_grad()
     def calm(self) -> None:
-        """Weakens the waves that turn several times within the picture, where few waves are left.
-
-        With narrow features most of the waves' length would be noise: 100 radians turn once in six hundredths of the
-        picture, which is less than a box is sure of.
-        """
+        """Weakens waves that turn several times within the picture: with few waves most of them would be noise."""
         turns = 100 / 1000 ** (torch.arange(self.waves) / self.waves)  # radians over the width of a picture
         weaker = (torch.pi / turns).clamp(max=1).repeat(8)  # of each coordinate sines, then cosines
         next(self.read.parameters())[:, -8 * self.waves :] *= weaker
 
     def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
-        """Embeds features (..., F) with boxes (..., 4): (..., D)."""
         kind = next(self.read.parameters()).dtype
         steps = torch.arange(self.waves, device=boxes.device) / self.waves
         angle = 100 * boxes.to(torch.float32)[..., None] / 1000**steps  # (..., 4, F / 8)
@@ -93,8 +88,8 @@ class VLBERTRegions(nn.Module):
 class VLBERT(SingleStream):
     """VL-BERT-like: every word carries the whole picture's visual feature, every region its own.
 
-    The whole picture is the mean of its regions with a box as large as the picture. All regions share one word (a row
-    of their own beside the vocabulary), one segment and no place, which is one learned vector for all of them.
+    The whole picture is the mean of its regions with a box as large as the picture. All regions share one learned
+    vector for word, segment and place.
     """
 
     paper = "VL-BERT, Su et al., ICLR 2020, section 3.2; DiMBERT, Table 6"

@@ -25,10 +25,9 @@ _OUTSIDE = {
 
 
 class CoLayer(nn.Module):
-    """One co-attention layer: words and regions attend to one another, then each feeds forward.
+    """One co-attention layer, then each stream feeds forward; all projections are the streams' own.
 
-    Each stream has its own projections, so that both sorts of attention have the same parameters: a token sees the
-    other stream's keys only, or with ``joint`` (disentangled attention) those of both in one softmax.
+    A token sees the other stream's keys, or with ``joint`` (disentangled attention) those of both in one softmax.
     """
 
     def __init__(self, shape: vl.AttentionShape, hidden: int | None, style: vl.BlockStyle, joint: bool) -> None:
@@ -41,7 +40,7 @@ class CoLayer(nn.Module):
         self.image_feed = vl.FeedForward(shape.dim, hidden, style)
 
     def forward(self, words: Tensor, regions: Tensor, context: vl.AttentionContext) -> tuple[Tensor, Tensor]:
-        """Runs one layer over words (P, T, D) and regions (P, R, D); ``context`` is that of both in one sequence."""
+        """Returns words (P, T, D) and regions (P, R, D); ``context`` is that of both in one sequence."""
         both = self.attention(torch.cat([words, regions], 1), None, context)  # (P, T + R, D)
         seen, read = both.split([words.shape[1], regions.shape[1]], 1)
         words = self.text_way.leave(words, self.text_dense(seen))
@@ -52,9 +51,9 @@ class CoLayer(nn.Module):
 class ViLBERT(vl.Model):
     """ViLBERT-like: a stream of words and one of regions, with co-attention between their upper layers.
 
-    As in the released code the first layers of the text stream stand alone; then a co-attention layer, a layer of words
-    and a layer of regions take turns. A first token of the image stream stands for the whole picture (the mean of its
-    regions, a box as large as the picture). Both streams have one width.
+    The first layers of the text stream stand alone; then a co-attention layer, a layer of words and a layer of regions
+    take turns (released code). The first image token is the mean of the regions with a box as large as the picture.
+    Both streams have one width.
 
     Args:
         hidden: width.
@@ -68,7 +67,7 @@ class ViLBERT(vl.Model):
             (``joint``: disentangled attention, Table 6).
         length: rows of the position table.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
-        packed: leave padding out of the text stream's lower layers.
+        packed: compute the text stream's lower layers without padding.
     """
 
     paper = "ViLBERT, Lu et al., NeurIPS 2019, section 2.1; DiMBERT, Table 6"

@@ -63,11 +63,7 @@ def to_vlp(state: Mapping[str, Tensor]) -> State:
 
 
 def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
-    """Returns foreign or own weights under our names, at the sizes of ``model``.
-
-    Args:
-        state: by our names, or by those of VLP, UniLM, BERT (``bert.`` or bare) or a detector's fc7.
-    """
+    """Returns our weights, or those of VLP, UniLM, BERT (bare too) or a detector's fc7, fitted to ``model``."""
     parameters = dict(model.named_parameters())
     renamed: State = {}
     for name, value in state.items():

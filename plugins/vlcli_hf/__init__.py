@@ -3,5 +3,3 @@
 from vlcli_hf.concepts import OpenVocabularyConcepts
 from vlcli_hf.detectors import TransformersDetector
 from vlcli_hf.extractor import TransformersExtractor
-
-__all__ = ["OpenVocabularyConcepts", "TransformersDetector", "TransformersExtractor"]

@@ -1,7 +1,7 @@
 """Extracts the words of a list that a picture shows, by an open-vocabulary model."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -25,13 +25,12 @@ AT_ONCE = 256
 class ImageText(nn.Module):
     """CLIP, SigLIP, SigLIP 2 and others that score sentences against a picture.
 
-    Args:
-        template: the sentence of a word; ``{}`` stands for the word.
-        scores: ``softmax`` over the words, ``sigmoid`` of each; ``auto`` is ``sigmoid`` where the model has learned a
-            bias for it (SigLIP).
+    ``template``, ``scores``: as of :class:`OpenVocabularyConcepts`; ``auto``: ``sigmoid`` where the model has a learned
+    bias.
     """
 
     texts: Tensor
+    names: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, template: str, scores: Literal["auto", "softmax", "sigmoid"]) -> None:
         from transformers import AutoModel
@@ -50,8 +49,8 @@ class ImageText(nn.Module):
 
     @torch.inference_mode()
     def ask(self, words: tuple[str, ...]) -> None:
-        """Encode a sentence of each word."""
-        sentences = [self.template.format(word) for word in words]
+        self.names = words
+        sentences = [self.template.replace("{}", word) for word in words]
         parts = [self._texts(sentences[start : start + AT_ONCE]) for start in range(0, len(sentences), AT_ONCE)]
         self.texts = nn.functional.normalize(torch.cat(parts), dim=-1)
 
@@ -62,8 +61,7 @@ class ImageText(nn.Module):
         tokens = self.tokenizer(said, padding=padding, max_length=length, truncation=True, return_tensors="pt")
         device = next(self.model.parameters()).device
         fed = {name: tokens[name].to(device) for name in ("input_ids", "attention_mask") if name in tokens}
-        features: Tensor = self.model.get_text_features(**fed).pooler_output  # (words, D)
-        return features
+        return cast("Tensor", self.model.get_text_features(**fed).pooler_output)  # (words, D)
 
     def forward(self, items: list[Shown], device: torch.device) -> Tensor:
         pixels = stacked(items, device)
@@ -78,14 +76,14 @@ class ImageText(nn.Module):
 class OpenVocabularyConcepts(FolderExtractor):
     """Words of a list that each picture shows, best first, by CLIP, SigLIP, SigLIP 2, OWLv2 or Grounding DINO.
 
-    They are stored as visual concepts: DiMBERT and others that read concepts take them in place of those of a trained
-    concept model. A detector's word stands at the box that speaks most for it, others at the whole picture.
+    They are stored as visual concepts, which DiMBERT and others read. A detector's word has its best box, others the
+    whole picture.
 
     Args:
         words: a list, a file with one word a line (or JSON), or None for the class names of the stage's data.
         template: the sentence that CLIP and SigLIP score; ``{}`` stands for the word.
-        scores: of CLIP and SigLIP: ``softmax`` over the words, ``sigmoid`` of each word, or ``auto``: what the model
-            was trained with.
+        scores: of CLIP and SigLIP: ``softmax`` over the words, ``sigmoid`` of each word, or ``auto``: as it was
+            trained.
         top: most words of a picture; 0 for all.
         min_score: words less probable than this are left out.
     """
@@ -111,25 +109,20 @@ class OpenVocabularyConcepts(FolderExtractor):
         asked = chosen_words(words, self.name)
         detects = transformers_type(self.folder) in DETECTORS
         self.network = load_detector(self.folder) if detects else ImageText(self.folder, template, scores)
-        self.words: tuple[str, ...] = ()
         if asked is not None:
-            self._ask(asked)
+            self.network.ask(asked)
         self.top, self.min_score, self.dim = top, min_score, 0
         self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 
-    def _ask(self, words: tuple[str, ...]) -> None:
-        self.words = words
-        self.network.ask(words)
-
     def attach(self, labels: Labels) -> None:
-        if not self.words:
-            self._ask(words_of_data(labels, self.name))
+        if not self.network.names:
+            self.network.ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
-        return [f"{self.name}: {self.model_class} of {self.folder}, {len(self.words)} words"]
+        return [f"{self.name}: {self.model_class} of {self.folder}, {len(self.network.names)} words"]
 
     def provenance(self) -> dict[str, Any]:
-        return {**super().provenance(), WORDS: list(self.words)}
+        return {**super().provenance(), WORDS: list(self.network.names)}
 
     def regions(self) -> str:
         return "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word"

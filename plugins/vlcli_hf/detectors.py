@@ -23,23 +23,16 @@ from vlcli_hf.pictures import ProcessorPreparation, stacked
 
 @dataclass
 class Queries:
-    """Outputs of a detector for a batch.
+    """Outputs of a detector for a batch."""
 
-    Attributes:
-        features: of every object query (B, Q, D).
-        boxes: x1 y1 x2 y2 as parts of the picture's width and height, padding included (B, Q, 4).
-        probs: of each class or word (B, Q, C).
-        classes: the class with the largest logit (B, Q); probabilities near 1 are equal where logits still differ.
-    """
-
-    features: Tensor
-    boxes: Tensor
-    probs: Tensor
-    classes: Tensor
+    features: Tensor  # of every object query (B, Q, D); of OWL what its box and class heads read
+    boxes: Tensor  # x1 y1 x2 y2 in shares of the picture, padding included (B, Q, 4)
+    probs: Tensor  # of each class or word (B, Q, C)
+    classes: Tensor  # of the largest logit (B, Q): probabilities near 1 are equal where logits still differ
 
 
 class ClosedDetector(nn.Module):
-    """A detector with a fixed list of classes: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows."""
+    """DETR, RT-DETR and other detectors with fixed classes that ``AutoModelForObjectDetection`` knows."""
 
     open_vocabulary = False
 
@@ -52,7 +45,7 @@ class ClosedDetector(nn.Module):
         self.names = tuple(str(labels[number]) for number in sorted(labels))
 
     def ask(self, words: Sequence[str]) -> None:
-        """Refuse: the classes are those of the configuration."""
+        """Raises ComponentError: the classes are those of the configuration."""
         what, got = "This detector finds the classes of its configuration, and no others.", ", ".join(words[:5])
         expected = "no words, or an open-vocabulary detector: grounding_dino, owlv2"
         raise ComponentError(what, got=f"words: {got}", expected=expected)
@@ -85,13 +78,9 @@ class _Open(nn.Module):
 
 
 class OwlDetector(_Open):
-    """OWL-ViT and OWLv2: every patch is an object query, and each word a prompt.
-
-    The feature of a patch is the one that the detector's box and class heads read.
-    """
+    """OWL-ViT and OWLv2: every patch is an object query, and each word a prompt."""
 
     def ask(self, words: Sequence[str]) -> None:
-        """Look for these words: each is a prompt."""
         self.names = tuple(words)
         length = int(self.model.config.text_config.max_position_embeddings)
         options = {"padding": "max_length", "max_length": length, "truncation": True, "return_tensors": "pt"}
@@ -111,7 +100,7 @@ class GroundedDetector(_Open):
     tokens: list[list[int]]
 
     def ask(self, words: Sequence[str]) -> None:
-        """Look for these words. Raises DataError: the prompt is longer than the detector reads."""
+        """Sets the words. Raises DataError: the prompt is longer than the detector reads."""
         self.names = tuple(words)
         text, spans = "", []
         for word in words:
@@ -141,7 +130,7 @@ PROMPT = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetector:
-    """Load the detector of a folder of transformers."""
+    """Loads the detector of a folder of transformers. Raises ComponentError: it holds none."""
     from transformers.models.auto import modeling_auto
 
     kind = transformers_type(folder)
@@ -161,12 +150,11 @@ def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetect
 class TransformersDetector(FolderExtractor):
     """Objects that a detector of transformers finds: DETR, RT-DETR, and by a text prompt Grounding DINO and OWLv2.
 
-    A region is an object query: its feature, its box, its most probable class and the probability of that class. Class
-    names come from the configuration; open-vocabulary detectors look for ``words``.
+    A region is an object query: its feature, its box, its most probable class and that class's probability.
 
     Args:
         words: of open-vocabulary detectors: a list, a file with one word a line (or JSON), or None for the class names
-            of the stage's data.
+            of the stage's data; others have the classes of their configuration.
         confidence: regions with a lower score stay only to make up ``min_boxes``.
         min_boxes: fewest regions of an image.
         max_boxes: most regions of an image, by score.
@@ -228,22 +216,19 @@ class TransformersDetector(FolderExtractor):
     def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor, classes: Tensor) -> Record:
         boxes = original_boxes(item, parts)
         scores = probs.gather(1, classes[:, None])[:, 0]
-        kept = self._choose(boxes, scores, classes)
+        order: Tensor = scores.argsort(descending=True, stable=True)
+        if self.nms < 1:
+            order = batched_nms(boxes, scores, classes, self.nms)
+        certain = int((scores[order] >= self.confidence).sum())
+        kept = order[: min(max(certain, self.least), self.most)]
         fields = {"boxes": boxes, "features": features, "scores": scores, "classes": classes, "class_scores": scores}
         fields |= {"class_probs": probs} if self.class_probs else {}
         plain: dict[str, np.ndarray] = {name: value[kept].cpu().numpy() for name, value in fields.items()}
         return Record(id=item.id, size=item.size, **plain)
 
-    def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
-        order: Tensor = scores.argsort(descending=True, stable=True)
-        if self.nms < 1:
-            order = batched_nms(boxes, scores, classes, self.nms)
-        certain = int((scores[order] >= self.confidence).sum())
-        return order[: min(max(certain, self.least), self.most)]
-
 
 def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
-    """Boxes that are parts of a model's input as pixels of the original picture, cut at its borders (Q, 4)."""
+    """Returns boxes (Q, 4) in shares of a model's input as pixels of the original picture, clipped to it."""
     shown = parts.new_tensor([item.pixels.shape[-1], item.pixels.shape[-2]] * 2)
     boxes = clip_boxes(parts * shown / parts.new_tensor([*item.scale, *item.scale]), item.size)
     return torch.cat([boxes[:, :2], boxes[:, 2:].maximum(boxes[:, :2])], -1)

@@ -1,7 +1,7 @@
 """Extracts patches, map cells or given boxes of any vision tower or backbone of transformers.
 
-Which tokens of a tower's sequence are no patches is known of each kind of model, and the number of registers stands in
-its configuration. All other kinds are loaded as ``AutoBackbone``, which gives maps.
+Kinds of towers tell which tokens are no patches; the configuration tells the number of registers. All others are loaded
+as ``AutoBackbone``, which gives maps.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,12 @@ from vlcli_hf.pictures import ProcessorPreparation, Shown, patch_inputs, stacked
 
 @dataclass(frozen=True)
 class Kind:
-    """Class of a tower in transformers, and the layout of its tokens.
-
-    Attributes:
-        name: of the class in transformers.
-        specials: class and distillation tokens before the patches, registers not counted.
-        interpolates: its forward pass takes ``interpolate_pos_encoding``.
-        options: of ``from_pretrained``.
-    """
+    """Class of a tower in transformers, and the layout of its tokens."""
 
     name: str
-    specials: int
-    interpolates: bool = True
-    options: tuple[tuple[str, Any], ...] = ()
+    specials: int  # class and distillation tokens before the patches, registers not counted
+    interpolates: bool = True  # its forward pass takes ``interpolate_pos_encoding``
+    options: tuple[tuple[str, Any], ...] = ()  # of ``from_pretrained``
 
 
 CLIP = Kind("CLIPVisionModel", 1)
@@ -66,7 +59,6 @@ class Tower(nn.Module):
         layer: which hidden state: -1 is the tower's output, -2 the state before its last layer, and so on.
 
     Attributes:
-        dim: width D of the features.
         stride: height and width of a patch or cell in pixels of the input.
         what: the class of transformers that was loaded.
     """
@@ -111,8 +103,7 @@ class Tower(nn.Module):
 
     def _states(self, **fed: Any) -> Tensor:
         out = self.model(**fed, output_hidden_states=self.layer != -1)
-        states: Tensor = out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer]
-        return states
+        return cast("Tensor", out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer])
 
 
 UNTRAINED_NORMS = ("hidden_states_norms.*",)
@@ -156,16 +147,16 @@ def _probe(model: Any) -> tuple[int, tuple[float, float]]:
 class TransformersExtractor(FolderExtractor):
     """Patches or map cells of a vision tower or backbone of transformers: DINOv2, DINOv3, SigLIP, SigLIP 2, CLIP, MAE.
 
-    The model and its image processor come from one folder, as ``save_pretrained`` writes it. Each patch (or cell of a
-    convolutional map) is a region; class tokens and registers are left out. Given boxes are pooled by RoIAlign.
+    Model and image processor come from one folder, as ``save_pretrained`` writes it. Class tokens and registers are
+    left out. Given boxes are pooled by RoIAlign.
 
     Args:
         boxes: ``cells`` (each patch or cell of the map is a region), ``given``, ``grid`` or ``given-or-grid``.
         grid: rows and columns of the grid.
         limit: most given boxes of an image, by score; 0 for all.
         layer: whose hidden states: -1 is the output of the tower, -2 the states before its last layer, and so on.
-        image_size: height and width to which whole pictures are resized; None for what the image processor does, which
-            may crop (DINOv2 and CLIP see the centre). Given boxes are always pooled from whole pictures.
+        image_size: height and width of whole pictures; None for what the image processor does, which may crop (DINOv2
+            and CLIP see the centre). Given boxes are always pooled from whole pictures.
         resolution: RoIAlign's cells per side of a box.
         sampling: RoIAlign's samples per side of a cell; 0 adapts to the box.
     """
@@ -218,6 +209,3 @@ class TransformersExtractor(FolderExtractor):
         maps = rows.float().permute(2, 0, 1)[None]
         pooled = roi_align(maps, [boxes.float()], self.resolution, 1.0, self.sampling, True)
         return to_record(item, pooled.mean((2, 3)).cpu().numpy())
-
-
-__all__ = ["TransformersExtractor"]

@@ -22,12 +22,7 @@ Words = tuple[str, ...] | str | None
 
 
 def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
-    """Return the words of a recipe; None where the class names of the data are to be used.
-
-    Raises:
-        UsageError: the list or the file has no words.
-        DataError: there is no such file.
-    """
+    """Returns a recipe's words; None: the data's class names. Raises UsageError: no words; DataError: no file."""
     if words is None:
         return None
     if isinstance(words, str):
@@ -40,12 +35,12 @@ def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
 
 
 def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
-    """Return the class names of the data as words."""
+    """Returns the class names of the data. Raises UsageError: there are none."""
     return checked(labels.classes, who, "the class names of the data")
 
 
 def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
-    """Return words without blanks around them, each once."""
+    """Returns words without blanks around them, each once. Raises UsageError: there are none."""
     known = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
     if not known:
         got = f"{len(words)} words, all of them blank" if words else "no words"
@@ -97,7 +92,7 @@ which are recorded as names of classes or concepts."""
 
 
 class FolderExtractor(Extractor):
-    """An extractor whose network and image processor come from one folder of transformers.
+    """Base of extractors whose network and image processor come from one folder of transformers.
 
     Args:
         parameters: of the subclass, by name (its ``locals()``), with ``weights``, ``hub`` and ``batch_size``.
@@ -107,12 +102,11 @@ class FolderExtractor(Extractor):
         batch_size: images at a time where the stage does not say.
 
     Attributes:
-        name: under which recipes know the extractor.
         network: holds the model of transformers as its attribute ``model``; a subclass sets it.
     """
 
     weights_help: ClassVar[str] = HELP
-    name: ClassVar[str]
+    name: ClassVar[str]  # under which recipes know the extractor
     network: Any
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -123,7 +117,6 @@ class FolderExtractor(Extractor):
 
     @property
     def model_class(self) -> str:
-        """Name of the class of transformers that was loaded."""
         return type(self.network.model).__name__
 
     @cached_property
@@ -134,7 +127,7 @@ class FolderExtractor(Extractor):
         return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
 
     def regions(self) -> str:
-        """Return what the regions are, as the store says it; called by :meth:`provenance`."""
+        """Returns what the regions are, as the store says it; called by :meth:`provenance`."""
         return self.preparation.boxes
 
     def provenance(self) -> dict[str, Any]:
@@ -158,9 +151,6 @@ class FolderExtractor(Extractor):
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return the context in which a network of ``precision`` runs."""
+    """Returns the context in which a network of ``precision`` runs."""
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     return torch.autocast(device.type, dtype, enabled=precision != "float32")
-
-
-__all__ = ["FolderExtractor", "autocast"]

@@ -14,25 +14,15 @@ from vlcli.images import BoxList
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the resized picture that the model sees.
+    """The part of the resized picture that the model sees, in pixels."""
 
-    Attributes:
-        resized: height and width of the resized picture; the picture's factors follow from it.
-        origin: row and column of the first pixel that the model sees; negative where the picture is padded before.
-        shown: height and width of the model's input.
-    """
-
-    resized: tuple[float, float]
-    origin: tuple[int, int]
-    shown: tuple[int, int]
+    resized: tuple[float, float]  # height and width, from which the picture's factors follow
+    origin: tuple[int, int]  # row and column of the first pixel seen; negative where the picture is padded before
+    shown: tuple[int, int]  # height and width of the model's input
 
 
 def window_of(processor: Any, size: tuple[int, int]) -> Window:
-    """Return where an image processor puts a picture.
-
-    Args:
-        size: height and width of the picture in pixels.
-    """
+    """Returns where an image processor puts a picture of ``size`` (height, width)."""
     if hasattr(processor, "max_num_patches"):
         from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches as naflex
 
@@ -67,7 +57,7 @@ LEAST_WARPED = 384
 
 
 def _percentage_side(processor: Any) -> int:
-    """Return the side of the input of a processor that cuts a share out of the picture; 0 of others."""
+    # Side of the input of a processor that cuts a share out of the picture; 0 of others.
     return _value(processor.size, "shortest_edge") if getattr(processor, "crop_pct", None) else 0
 
 
@@ -102,22 +92,17 @@ def _pair(size: Any) -> tuple[int, int] | None:
 
 @dataclass
 class Shown(Prepared):
-    """A prepared picture of which the model may see a part.
+    """A prepared picture of which the model may see a part."""
 
-    Attributes:
-        offset: (x, y) of the first pixel that the model sees in the resized picture.
-        patches: rows and columns of patches, where ``pixels`` are patches in a row (SigLIP 2); (0, 0) of others.
-    """
-
-    offset: tuple[float, float] = (0.0, 0.0)
-    patches: tuple[int, int] = (0, 0)
+    offset: tuple[float, float] = (0.0, 0.0)  # (x, y) of the first pixel seen in the resized picture
+    patches: tuple[int, int] = (0, 0)  # rows and columns of SigLIP 2's patches in a row; (0, 0) of others
 
     def scaled_boxes(self) -> Tensor:
         x, y = self.offset
         return super().scaled_boxes() - torch.tensor([x, y, x, y])
 
     def geometry(self, stride: tuple[float, float]) -> MapGeometry:
-        """Return where the cells of a map lie; ``stride``: their height and width in pixels of the model's input."""
+        """Returns where the cells of a map lie; ``stride``: their height and width in pixels of the model's input."""
         return MapGeometry(stride, self.scale, self.offset)
 
 
@@ -145,10 +130,9 @@ class ProcessorPreparation(Preparation):
 
 
 def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
-    """Return the processor, set to resize whole pictures to one size and to crop nothing.
+    """Returns the processor, changed in place to resize whole pictures to one size and to crop nothing.
 
     Args:
-        processor: of transformers; changed in place.
         side: height and width in pixels; None for the processor's own: that of its crop, else of its resizing.
     """
     if hasattr(processor, "max_num_patches"):
@@ -173,10 +157,7 @@ def stacked(batch: Sequence[Prepared], device: torch.device) -> Tensor:
 
 
 def patch_inputs(pixels: Tensor, patches: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
-    """Return the inputs of SigLIP 2: patches in a row (B, N, ...), the mask of real ones, their rows and columns."""
+    """Returns the inputs of SigLIP 2: patches in a row (B, N, ...), the mask of real ones, their rows and columns."""
     shapes = torch.tensor(patches, device=pixels.device)
     mask = (torch.arange(pixels.shape[1], device=pixels.device) < shapes.prod(1)[:, None]).int()
     return {"pixel_values": pixels, "pixel_attention_mask": mask, "spatial_shapes": shapes}
-
-
-__all__ = ["ProcessorPreparation", "Shown", "Window", "patch_inputs", "stacked", "whole_pictures", "window_of"]

@@ -34,18 +34,13 @@ USUAL: Mapping[str, tuple[tuple[Spec, tuple[str, ...]], ...]] = {
 
 @dataclass
 class Datum:
-    """All sentences of one image.
-
-    Attributes:
-        answers: of sets of questions, answer -> score of each sentence; empty where it has none.
-    """
+    """All sentences of one image, by data set."""
 
     image: str
     sentences: dict[str, list[str]] = field(default_factory=dict)
-    answers: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    answers: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # answer -> score of each sentence
 
     def add(self, source: str, example: Example) -> None:
-        """Adds a sentence."""
         self.sentences.setdefault(source, []).append(example.text or "")
         if "question_id" in example.targets:
             self.answers.setdefault(source, []).append(dict(example.targets.get("answers") or {}))
@@ -60,19 +55,15 @@ class CorpusSource:
 
     @property
     def files(self) -> list[Path]:
-        """All files of its readers."""
         return [file for reader in self.parts.values() for file in reader.files()]
 
 
 def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | None = None) -> list[CorpusSource]:
-    """Returns the data sets whose files are under the root.
+    """Returns the data sets whose files are under the root. Raises DataError: a set is unknown, or none is there.
 
     Args:
-        changes: by data set, parameters of its reader (``name``, ``split`` and ``file`` among them) that differ from
-            the usual; None: leave it out.
-
-    Raises:
-        DataError: a set is unknown, or none is there.
+        changes: by data set, parameters that differ from those of its usual reader (``name``, ``split`` and ``file``
+            among them); None leaves the set out.
     """
     changes = changes or {}
     if unknown := sorted(set(changes) - set(SETS)):
@@ -119,8 +110,8 @@ def aggregate(
 ) -> dict[str, dict[str, Datum]]:
     """Groups sentences by image, and images by LXMERT's splits.
 
-    An image that COCO and Visual Genome share goes under COCO's name. Without a list of minival, all of COCO's
-    validation images are minival.
+    An image that COCO and Visual Genome share has COCO's name. Without a list of minival, all of COCO's validation
+    images are minival.
 
     Args:
         minival_file: lists the images of minival; None: the usual places.
@@ -151,10 +142,8 @@ def aggregate(
 def composition(data: Mapping[str, Iterable[Datum]]) -> list[dict[str, Any]]:
     """Counts images and sentences of each set: Table 1 of LXMERT, and the same by split.
 
-    Images of COCO that a set of Visual Genome speaks of are those that both share.
-
-    Returns:
-        Rows with ``split``, ``part``, ``images``, one column a set, and ``all``.
+    Rows have ``split``, ``part``, ``images``, one column a set, and ``all``. ``COCO and VG``: COCO's images with
+    sentences of Visual Genome.
     """
     cells: dict[tuple[str, str], dict[str, int]] = {}
     for split, images in data.items():

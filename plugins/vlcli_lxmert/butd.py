@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ RATE = 3.0
 
 
 class GatedTanh(nn.Module):
-    """A gated hyperbolic tangent, Eq. 1 and 2 of Anderson et al. 2018: tanh(W x + b) * sigmoid(W' x + b')."""
+    """tanh(W x + b) * sigmoid(W' x + b'), Eq. 1 and 2 of Anderson et al. 2018."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -30,15 +30,16 @@ vl.register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim
 
 
 def weighted_regions(scores: Tensor, image: vl.EncoderOutput, record: vl.Recorder | None) -> Tensor:
-    """Returns the regions' mean (P, F) by the softmax of ``scores`` (P, R), which is recorded as ``top_down``."""
-    weights = scores.masked_fill(~image.layout.valid, float("-inf")).softmax(-1)
+    """Returns the mean (P, F) of regions weighted by the softmax of ``scores`` (P, R), recorded as ``top_down``."""
+    padding = ~image.layout.valid  # all of a picture without regions, whose mean is 0
+    weights = scores.masked_fill(padding, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(padding, 0)
     if record is not None:
         record.keep("top_down", weights[:, None, None])
     return (weights[..., None] * image.hidden).sum(1)
 
 
 class RecurrentEncoder(nn.Module):
-    """A GRU or LSTM over words; its last state is the question."""
+    """A GRU or LSTM over words; the state after the last word piece is ``pooled``."""
 
     def __init__(self, data_spec: vl.DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
         super().__init__()
@@ -47,7 +48,6 @@ class RecurrentEncoder(nn.Module):
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
 
     def forward(self, text: vl.Text) -> vl.EncoderOutput:
-        """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
         # Padding comes last: no state before it sees it.
         hidden = vl.recurrent_states(self.cell, self.drop(self.words(text.ids)))
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -57,11 +57,11 @@ class RecurrentEncoder(nn.Module):
 class BUTD(vl.Model):
     """Bottom-up and top-down attention: the question attends to regions, the product of both is classified.
 
-    Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
+    Boxes are not read, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
 
     Args:
-        encoder: what reads the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), whose weights
-            are copied by name from a BERT checkpoint in ``from``.
+        encoder: of the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), filled by a BERT
+            checkpoint in ``from``.
         hidden: width of the recurrent state, the attention and the product.
         words: width of a word of the recurrent encoder.
         text_hidden: width of BERT.
@@ -123,8 +123,7 @@ class BUTD(vl.Model):
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         if self.recurrent is not None:
-            question: vl.EncoderOutput = self.recurrent(text)
-            return question
+            return cast("vl.EncoderOutput", self.recurrent(text))
         tokens, layout = self.text(text)
         hidden, _ = self.language(tokens, layout, vl.AttentionMask(layout.valid), record=record, name="language")
         return vl.EncoderOutput(hidden, layout, self.pooler(hidden))

@@ -81,11 +81,7 @@ def answers(
 
 
 def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
-    """Parses ``vqa.split=train`` and ``~gqa`` as changes of the usual sources.
-
-    Raises:
-        UsageError: a word is neither.
-    """
+    """Parses ``vqa.split=train`` and ``~gqa`` as changes of the usual sources. Raises UsageError: it is neither."""
     from vlcli.errors import UsageError
 
     parsed: dict[str, dict[str, Any] | None] = {}

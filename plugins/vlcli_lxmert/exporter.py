@@ -31,11 +31,11 @@ SCORES = {
 class TransformersLXMERT(export.TransformersExporter):
     """A folder that ``transformers.LxmertModel.from_pretrained`` loads, compared with the original.
 
-    Heads that transformers has a class for go along; that of NLVR2 has none and is left behind.
+    Heads go along where transformers has a class for them; NLVR2's has none.
 
     Args:
-        architecture: whose weights are written: ``model`` (no heads), ``pretraining``, ``question-answering``; ``auto``
-            takes the one that the trained objectives fill; ``text``: the language encoder alone, as ``BertModel``.
+        architecture: ``model`` (no heads), ``pretraining``, ``question-answering``, ``auto``: the one that the trained
+            objectives fill, or ``text``: the language encoder alone, as ``BertModel``.
     """
 
     paper = "LXMERT in transformers"
@@ -62,7 +62,7 @@ class TransformersLXMERT(export.TransformersExporter):
 
 
 class TransformersBUTD(export.TransformersExporter):
-    """A folder ``text`` that ``BertModel`` loads: what reads the question of a BUTD with ``encoder: bert``."""
+    """A folder ``text`` that ``BertModel`` loads: the question encoder of a BUTD with ``encoder: bert``."""
 
     paper = "BERT in transformers"
     models: ClassVar[tuple[str, ...]] = ("butd",)
@@ -79,11 +79,7 @@ class TransformersBUTD(export.TransformersExporter):
 
 
 def checked(trained: Any) -> LXMERT:
-    """Returns the model if transformers can express it.
-
-    Raises:
-        ComponentError: what it has that transformers' LXMERT does not.
-    """
+    """Returns the model. Raises ComponentError: transformers' LXMERT cannot express it."""
     model = export.of_kind(trained, LXMERT, "LXMERT")
     for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
         export.check_plain(part, "LXMERT", f"{option}_position")
@@ -151,7 +147,7 @@ def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict
 
 
 def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float:
-    """Returns the largest difference of the three streams, and of the heads that transformers has, words padded."""
+    """Returns the largest difference of the three streams and the shared heads, on padded sentences."""
     batch, draw = fake_batch(model.input_spec(), model.data_spec, 3), torch.Generator().manual_seed(0)
     text, images = export.random_text(model.data_spec, 3), batch.clean.images
     assert images is not None and images.regions is not None  # noqa: PT018

@@ -20,11 +20,7 @@ MARK = "masked_regions"
 
 
 class MaskRegions(Corruption):
-    """Hides the features of some regions of an example's first picture; boxes and labels stay.
-
-    Args:
-        swap: share that become a region of another picture; the rest stay as they are.
-    """
+    """Hides features of an example's first picture: a share ``zero`` of the hidden is 0, ``swap`` another picture's."""
 
     phase = "regions"
 
@@ -56,10 +52,10 @@ class MaskRegions(Corruption):
 class MaskedObject(Objective):
     """Masked object prediction: region features, detected labels and attributes (LXMERT).
 
-    ``as_released``: labels and attributes are asked of every region, weighted by the detector's confidence, features of
+    ``as_released``: labels and attributes of every region, weighted by the detector's confidence, and features of
     hidden regions by SmoothL1; each loss is a mean over all regions times 1 / 0.15; hidden features are zeroed 80 %,
     swapped 10 %, kept 10 %. ``as_published``: hidden regions only, equal weights, squared error, always zeros; the
-    paper has no attributes, so leave ``attribute`` out of ``targets`` for its setting.
+    paper has no attributes, so leave ``attribute`` out of ``targets``.
 
     Args:
         mode: whose details.

@@ -14,9 +14,9 @@ from vlcli_lxmert.names import from_public, last_layers
 class CrossLayer(nn.Module):
     """One cross-modality layer: cross-attention, self-attention, feed-forward.
 
-    The cross-attention, its output and its norm are one module used in both directions, as in the released code
-    (``visual_attention`` there), or one for each (``back``: of objects that look at words), as section 2.2 writes
-    them; both directions read what the previous layer left.
+    Cross-attention, its output and its norm are one module for both directions, as in the released code
+    (``visual_attention``), or one for each (``back``: objects look at words), as section 2.2 writes. Both read the
+    previous layer.
     """
 
     def __init__(
@@ -39,10 +39,7 @@ class CrossLayer(nn.Module):
     def forward(
         self, words: Tensor, objects: Tensor, words_context: vl.AttentionContext, objects_context: vl.AttentionContext
     ) -> tuple[Tensor, Tensor]:
-        """Returns words (P, T, D) and objects (P, R, D), or packed ones, after one layer.
-
-        Each context is that of one direction of the cross-attention: the queries are the words' or the objects'.
-        """
+        """Returns words (P, T, D) and objects (P, R, D), or packed ones; in ``words_context`` words are queries."""
         seen = self.cross(words, objects, words_context)  # (P, T, D)
         read = (self.back or self.cross)(objects, words, objects_context)  # (P, R, D)
         seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))
@@ -57,7 +54,7 @@ class CrossLayer(nn.Module):
 
 
 class CrossEncoder(nn.Module):
-    """The cross-modality layers, with one pairwise encoding shared by both directions, as the attention is."""
+    """The cross-modality layers, with one pairwise encoding for both directions."""
 
     def __init__(self, layers: list[CrossLayer], position: vl.PairwisePosition | None) -> None:
         super().__init__()
@@ -68,7 +65,7 @@ class CrossEncoder(nn.Module):
     def forward(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None
     ) -> tuple[Tensor, Tensor]:
-        """Returns words (P, T, D) and objects (P, R, D) that have seen each other."""
+        """Returns words (P, T, D) and objects (P, R, D)."""
         words, objects, layouts = text.hidden, image.hidden, [text.layout, image.layout]
         masks, position = [vl.AttentionMask(layout.valid) for layout in layouts], self.position
         states: list[Any] = [None, None]
@@ -99,8 +96,7 @@ class LXMERT(vl.Model):
     """LXMERT: language, object-relationship and cross-modality encoders over region features.
 
     The defaults are the published 9/5/5 layers of 768. Attention is recorded under ``language.N``, ``objects.N``,
-    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``. Set
-    ``output_hidden_states`` to layer numbers (0: the embeddings) and the unimodal encoders return these hidden states.
+    ``cross.N.text_to_image``, ``cross.N.image_to_text``, ``cross.N.text`` and ``cross.N.image``.
 
     Args:
         hidden: width.
@@ -111,18 +107,18 @@ class LXMERT(vl.Model):
         cross_layers: of the cross-modality encoder.
         dropout: of embeddings, blocks and attention probabilities.
         attention: any registered attention, used in every block.
-        cross_attention: another one for words and objects looking at one another; None: ``attention``. With
-            ``disentangled`` each modality has projections of its own there (DiMBERT, Table 6).
-        shared_crossing: one module of cross-attention for both directions, as released; false: one for each (the
-            paper's text). From weights with one, both start from it.
-        bert_layers: which layers of a BERT with more layers the language encoder starts from: the ``first``, as the
-            released code copies them by name, or the ``last`` (the paper's footnote 10: top).
+        cross_attention: another one between words and objects; None: ``attention``. With ``disentangled`` each modality
+            has projections of its own there (DiMBERT, Table 6).
+        shared_crossing: one cross-attention for both directions, as released; false: one for each (the paper's text);
+            from weights with one, both start from it.
+        bert_layers: layers of a deeper BERT that the language encoder starts from: the ``first`` (released code) or the
+            ``last`` (the paper's footnote 10: top).
         text_position: positions of words, token-wise or pairwise, one or several.
         image_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
         frozen_padding: row 0 of the word, position and segment tables is never trained, as in the released code.
-        packed: leave padding out of all that is done token by token: the same numbers in less time.
+        packed: compute token-wise layers without padding: the same numbers in less time.
     """
 
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"

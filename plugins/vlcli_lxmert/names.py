@@ -1,7 +1,4 @@
-"""Renames weights between vlcli's LXMERT, the authors' release (airsplay/lxmert) and transformers.
-
-The two public layouts differ in the prefix of the backbone alone (``bert.`` and ``lxmert.``).
-"""
+"""Renames weights between vlcli's LXMERT, the authors' (airsplay/lxmert, ``bert.``) and transformers' (``lxmert.``)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -74,14 +71,10 @@ def airsplay_name(name: str) -> str | None:
 
 
 def from_public(state: Mapping[str, Tensor], names: Iterable[str], report: list[str]) -> State:
-    """Returns public weights under our names.
+    """Returns public weights under our names; unknown names, and our own, pass through.
 
     Args:
-        state: the authors' or transformers' weights, or our own.
-
-    Returns:
-        Backbone weights by our names, heads as ``objectives.NAME...``, anything unknown as it came (our own names pass
-        through, so the function may be applied to them too).
+        state: the authors' or transformers' weights, or our own; heads become ``objectives.NAME...``.
     """
     plain = {key: modern_norms(substitute(key, _PREFIXES)) for key in state}
     shapes = {plain[key]: value.shape for key, value in state.items()}
@@ -112,7 +105,7 @@ def last_layers(state: Mapping[str, Tensor], count: int, report: list[str]) -> S
 
 
 def to_airsplay(state: Mapping[str, Tensor]) -> State:
-    """Returns our weights, of a model or of a training module, by the authors' names."""
+    """Returns weights of a model or training module by the authors' names."""
     renamed = {airsplay_name(key.removeprefix("model.")) or key: value for key, value in state.items()}
     if "cls.predictions.bias" in renamed:
         renamed[_TIED] = renamed["bert.embeddings.word_embeddings.weight"]
@@ -120,5 +113,5 @@ def to_airsplay(state: Mapping[str, Tensor]) -> State:
 
 
 def to_transformers(state: Mapping[str, Tensor]) -> State:
-    """Returns the same by the names of transformers."""
+    """Returns weights of a model or training module by the names of transformers."""
     return {re.sub(r"^bert\.", "lxmert.", key): value for key, value in to_airsplay(state).items()}

@@ -1,7 +1,7 @@
 """Defines the model for a few thousand examples: pooled image features and a bag of words, one hidden layer."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,7 @@ class Pooled(vl.Model):
     """Mean region feature and bag of words, each through a linear layer, multiplied or added, then one hidden layer.
 
     Region features are whitened by principal components of the training images (:class:`vlcli.nn.Whitening`). With a
-    few thousand examples this model answers better than transformers that start from random weights. Without words it
-    classifies images by their frozen features.
+    few thousand examples it answers better than transformers with random weights. Without words it classifies images.
 
     Args:
         hidden: width of the hidden layer.
@@ -106,8 +105,7 @@ class Pooled(vl.Model):
         return vl.EncoderOutput(features, vl.Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))
 
     def _project(self, features: Tensor) -> Tensor:
-        projected: Tensor = self.image(self.drop_image(self.whitening(features)))  # (M, D)
-        return projected
+        return cast("Tensor", self.image(self.drop_image(self.whitening(features))))  # (M, D)
 
     def fuse(
         self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
@@ -123,7 +121,7 @@ class Pooled(vl.Model):
 
 
 class AdditiveAttention(nn.Module):
-    """Scores each region by ``w . tanh(A region + B words)``."""
+    """Scores (P, R) of regions (P, R, K) for bags of words (P, V): ``w . tanh(A region + B words)``."""
 
     def __init__(self, features: int, words: int, hidden: int = 128) -> None:
         super().__init__()
@@ -131,6 +129,5 @@ class AdditiveAttention(nn.Module):
         self.weight = nn.Linear(hidden, 1)
 
     def forward(self, regions: Tensor, bag: Tensor) -> Tensor:
-        """Returns scores (P, R) of regions (P, R, K) for bags (P, V)."""
-        scores: Tensor = self.weight(torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None]))[..., 0]
-        return scores
+        joined = torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None])  # (P, R, hidden)
+        return cast("Tensor", self.weight(joined)[..., 0])

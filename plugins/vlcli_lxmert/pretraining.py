@@ -20,13 +20,9 @@ Changes = Mapping[str, Mapping[str, Any] | None]
 def write_pretraining(
     root: Path, out: Path, progress: Progress, changes: Changes | None = None, minival_file: str | None = None
 ) -> dict[str, Any]:
-    """Aggregates the data under ``root`` and writes LXMERT's files, and ``minival.txt``, into ``out``.
+    """Writes LXMERT's files and ``minival.txt`` into ``out``; returns ``files`` and ``composition``.
 
-    Returns:
-        ``files`` and ``composition``.
-
-    Raises:
-        DataError: nothing is there, a file is malformed, or an image of a test split would be trained on.
+    Raises DataError: nothing is there, a file is malformed, or an image of a test split would be trained on.
     """
     sources = find_sources(root, changes)
     refuse_tests(sources)
@@ -46,11 +42,7 @@ def write_pretraining(
 
 
 def table_one(root: Path, progress: Progress, changes: Changes | None = None) -> list[dict[str, Any]]:
-    """Returns LXMERT's Table 1 for a data root: of its aggregated files if they exist, else of the official ones.
-
-    Raises:
-        DataError: neither is there, or a file is malformed.
-    """
+    """Returns LXMERT's Table 1 of aggregated files, else of the official ones. Raises DataError: there are none."""
     files = {split: file for split in SPLITS if (file := root / f"lxmert/{split}.json").is_file()}
     if files and not changes:
         progress.info(f"counted in {', '.join(map(str, files.values()))}")
@@ -62,14 +54,10 @@ def table_one(root: Path, progress: Progress, changes: Changes | None = None) ->
 def write_answers(
     root: Path, out: Path, progress: Progress, changes: Changes | None = None, size: int = ANSWER_TABLE_SIZE
 ) -> dict[str, Any]:
-    """Builds the answer table of the question sets under ``root`` and writes it in the form of ``all_ans.json``.
+    """Writes the answer table of the question sets under ``root`` in the form of ``all_ans.json``.
 
-    Returns:
-        ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's that
-        the table answers).
-
-    Raises:
-        DataError: no questions are there.
+    Returns ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set that
+    the table answers). Raises DataError: no questions are there.
     """
     counts = {source.name: best for source in find_sources(root, changes) if (best := _best(source, progress))}
     if not counts:

@@ -66,7 +66,7 @@ class Grouped(Reader):
         self.sets, self.known, self.held, self.image_data = sets, known, held_out, image_data
 
     def data(self) -> dict[str, list[Datum]]:
-        """Returns the images of each chosen split."""
+        """Returns the images of each chosen split; called by :meth:`read` and :meth:`composition`."""
         raise NotImplementedError(f"{type(self).__name__} has no images")
 
     def composition(self) -> list[dict[str, Any]]:
@@ -110,10 +110,9 @@ def refuse_leaks(
     lists: list[str] | None = None,
     image_data: str | None = None,
 ) -> None:
-    """Refuses to train on an image of minival or of a test split. Raises DataError: it names the images and ``files``.
+    """Refuses images of minival or of a test split. Raises DataError: it names the images and ``files``.
 
     Args:
-        data: the images of each split.
         lists: files under the root that list held-out images; None: the usual ones.
     """
     if trained := [datum.image for split, images in data.items() if split not in HELD for datum in images]:
@@ -161,12 +160,11 @@ class LxmertPretrain(Grouped):
 class LxmertSources(Grouped):
     """The same pre-training data out of the official files of COCO, Visual Genome, VQA and GQA.
 
-    What is there is used; images are grouped and divided as ``vlcli data aggregate`` does, which writes them once and
-    for all: large data should be read from its files.
+    Images are grouped and divided as ``vlcli data aggregate`` does, which writes large data once and for all.
 
     Args:
-        sources: by data set (``mscoco``, ``vg``, ``vqa``, ``gqa``, ``visual7w``), what differs from the usual reader:
-            its parameters, or null to leave the set out.
+        sources: by data set (``mscoco``, ``vg``, ``vqa``, ``gqa``, ``visual7w``), parameters that differ from its usual
+            reader, or null to leave the set out.
         minival: file under the root that lists the images of minival; None: the usual places; without any list, all of
             COCO's validation images are minival.
     """
@@ -203,10 +201,11 @@ def read_data(file: Path) -> Iterator[Datum]:
     for number, row in enumerate(read_json(file, list)):
         where = f"{file}[{number}]"
         sentences = _lists(json_value(row, "sentf", dict, where), str, f"{where}.sentf")
-        answers = _lists(row.get("labelf") or {}, dict, f"{where}.labelf")
-        for name, labels in answers.items():
-            if len(labels) != len(sentences.get(name, ())):
-                got = f"{len(labels)} labels for {len(sentences.get(name, ()))} sentences"
+        labels = {"labelf": row.get("labelf") or {}}
+        answers = _lists(json_value(labels, "labelf", dict, where), dict, f"{where}.labelf")
+        for name, scores in answers.items():
+            if len(scores) != len(sentences.get(name, ())):
+                got = f"{len(scores)} labels for {len(sentences.get(name, ()))} sentences"
                 raise DataError("Labels and sentences differ in number.", where=f"{where}.labelf.{name}", got=got)
         yield Datum(str(json_value(row, "img_id", (str, int), where)), sentences, answers)
 
@@ -219,11 +218,7 @@ def _lists(by_set: dict[str, Any], kind: type, where: str) -> dict[str, list[Any
 
 
 def write_data(file: Path, data: Iterable[Datum]) -> None:
-    """Writes images as LXMERT's files have them, row by row beside the file, then renames.
-
-    Raises:
-        VlcliError: it cannot be written.
-    """
+    """Writes LXMERT's form row by row beside the file, then renames. Raises VlcliError: it cannot be written."""
     with writing(file), written(file) as beside, beside.open("w", encoding="utf-8") as out:
         out.write("[")
         for number, datum in enumerate(data):
@@ -234,11 +229,7 @@ def write_data(file: Path, data: Iterable[Datum]) -> None:
 
 @contextmanager
 def writing(file: Path) -> Iterator[None]:
-    """Makes the file's folder; an operating system's error while writing becomes a message.
-
-    Raises:
-        VlcliError: the file cannot be written.
-    """
+    """Makes the file's folder. Raises VlcliError in place of an OSError while writing."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         yield

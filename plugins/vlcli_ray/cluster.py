@@ -1,8 +1,8 @@
 """Runs an extraction on a Ray cluster whose machines share no disk.
 
-Ray's actors rather than Ray Data: a worker loads the extractor once, and gets the batches that one machine would cut,
-from the whole list; Ray Data cuts blocks of its own, so that records could differ in their last bits. The calling
-process alone writes. The cluster is trusted: Ray's processes send one another pickled objects.
+Actors load the extractor once and get the batches of one machine; Ray Data cuts blocks of its own, so that records
+could differ in their last bits. The calling process alone writes. The cluster is trusted: processes exchange pickled
+objects.
 """
 
 import os
@@ -38,12 +38,11 @@ class Worker:
         self.threads, self.turn = threads, threading.Lock()
 
     def start(self, extractor: Extractor, device: str) -> None:
-        """Move the extractor to the device."""
         torch.set_num_threads(self.threads)
         self.extractor = extractor.to(device)
 
     def extract(self, batch: Any, decode: Callable[..., Any], extract: Callable[..., Any]) -> Any:
-        """Decode a batch beside others, then extract it alone."""
+        """Decodes a batch beside others, then extracts it alone."""
         torch.set_num_threads(self.threads)  # a setting of each thread
         items = decode(batch, self.extractor.preparation)
         with self.turn:
@@ -71,10 +70,8 @@ class RayCluster:
         workers: 0: one for each GPU of the cluster, where it has none one for each ``threads`` cores.
         threads: of a worker on a CPU.
         device: ``auto``, ``cuda`` or ``cpu``; each worker on ``cuda`` has one GPU.
-        progress: where to report.
 
-    Raises:
-        ComponentError: Ray is not installed.
+    Raises ComponentError: Ray is not installed.
     """
 
     def __init__(self, workers: int, threads: int, device: str, progress: Progress) -> None:
@@ -103,12 +100,12 @@ class RayCluster:
         decode: Callable[..., Any],
         extract: Callable[..., Any],
     ) -> Generator[Any, None, None]:
-        """Yield what becomes of each batch, in the order in which they end; another worker does what a dead one had.
+        """Yields the records of each batch as it ends; another worker does what a dead one had.
 
         Args:
             batches: items with a ``path``; read in a thread.
             extractor: sent to every worker once.
-            load: makes of a batch what is sent; called in this process.
+            load: returns what is sent of a batch; called in this process.
             decode: takes that and the preparation; called in workers, side by side.
             extract: takes the extractor and the decoded items; called in workers, one batch at a time.
 

@@ -4,7 +4,7 @@ import inspect
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +26,8 @@ class TextTower(nn.Module):
     """A text encoder of transformers.
 
     Args:
-        pool: which vector stands for a sentence: its first token, its last real token, the mean over real tokens, or
-            the tower's own pooled vector; ``auto``: as the tower was trained.
+        pool: the vector of a sentence: of its first or last real token, the mean over real tokens, or the tower's own;
+            ``auto``: as the tower was trained.
     """
 
     def __init__(self, network: Any, pool: Pool = "auto") -> None:
@@ -72,9 +72,7 @@ class TextTower(nn.Module):
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
 
     def embeddings(self) -> nn.Embedding:
-        """Returns the word embeddings (V, D)."""
-        table: nn.Embedding = self.network.get_input_embeddings()
-        return table
+        return cast("nn.Embedding", self.network.get_input_embeddings())
 
 
 IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id", "vocab_size": "vocab_size"}
@@ -82,7 +80,7 @@ IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_
 
 
 def completed(tower: Source, data_spec: DataSpec) -> Source:
-    """Returns a source of a text tower or a dual model; for drawn weights the data completes its configuration."""
+    """Returns the source of a text tower or dual model; for drawn weights the data completes its configuration."""
     if tower.folder is not None:
         return tower
     config, ids = tower.config, {key: getattr(data_spec, field) for key, field in IDS.items()}
@@ -93,11 +91,7 @@ def completed(tower: Source, data_spec: DataSpec) -> Source:
 
 
 def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
-    """Refuses a vocabulary or a length that the tower has no embeddings for.
-
-    Raises:
-        DataError: the tokenizer has more pieces than the tower, or texts are longer than its position table.
-    """
+    """Raises DataError: the tokenizer has more pieces than the tower, or texts exceed its position table."""
     if data_spec == DataSpec():  # no data have been seen: a check before a run
         return
     rows = tower.embeddings().num_embeddings
@@ -121,6 +115,8 @@ def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
 NAMES = ("vision_config", "image_config")
 """What a dual model's configuration calls its image tower."""
 Numbers = tuple[float, float, float]
+Statistics = tuple[Numbers | None, Numbers | None]
+"""Mean and deviation per channel; None: those of the tower's processor."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +151,6 @@ class ImageTower(nn.Module):
         return self._run(self.network, pixels)
 
     def layout(self, device: torch.device) -> Layout:
-        """Returns the layout of the tokens, shared by a batch."""
         return Layout.for_grid(*self.grid, skip=self.special, device=device)
 
     def _run(self, network: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,7 +169,7 @@ class ImageTower(nn.Module):
         return hidden, hidden[:, 0] if self._prefix() is not None and self.config.get("patch_size") else hidden.mean(1)
 
     def options(self) -> dict[str, Any]:
-        """Returns keyword arguments that interpolate positions where pictures are of another size than the tower's."""
+        """Returns keyword arguments that interpolate positions for pictures of another size than the tower's."""
         size = self.config.get("image_size")
         same = size is None or _pair(size) == self.pixels.size
         able = "interpolate_pos_encoding" in inspect.signature(self.network.forward).parameters
@@ -216,21 +211,18 @@ def _cells(
     raise ComponentError("The image tower's tokens are no grid.", where="model.image", got=got, expected=expected)
 
 
-def build_image(tower: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]) -> ImageTower:
-    """Builds the image tower of a source; its weights are read unless models are built without memory.
+def build_image(tower: Source, image_size: int | None, statistics: Statistics) -> ImageTower:
+    """Builds the image tower of a source; on the meta device no weights are read.
 
     Args:
         image_size: height and width of pictures; None: the tower's own.
-        statistics: mean and deviation; None: those of the tower's processor.
 
-    Raises:
-        ComponentError: it cannot be built.
-        DataError: its weights cannot be read, or do not fit.
+    Raises ComponentError or DataError: it cannot be built, or its weights do not fit.
     """
     return (_of_timm if tower.library == "timm" else _of_transformers)(tower, image_size, statistics)
 
 
-def _of_timm(origin: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+def _of_timm(origin: Source, image_size: int | None, statistics: Statistics) -> ImageTower:
     import timm
     from timm.data import resolve_model_data_config
 
@@ -283,9 +275,7 @@ def _fill_timm(network: nn.Module, name: str, origin: Source) -> None:
         raise DataError(what, where=str(file), got=got, expected=expected)
 
 
-def _of_transformers(
-    origin: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
-) -> ImageTower:
+def _of_transformers(origin: Source, image_size: int | None, statistics: Statistics) -> ImageTower:
     config, part = source.part_of(source.configuration(origin), NAMES)
     size, mean, std = processor(origin.folder)
     side = getattr(config, "image_size", None)

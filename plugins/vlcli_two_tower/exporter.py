@@ -16,8 +16,7 @@ from vlcli_two_tower.towers import TowerModel
 class TransformersTwoTower(export.TransformersExporter):
     """A folder that ``AutoModel`` loads as CLIP or SigLIP, adapters merged, compared with the original.
 
-    Of a model whose towers come from two sources, or are fused, each tower is written for itself, as ``text`` and
-    ``image``; one of timm in transformers' wrapper. Tokenizer and processor lie beside the weights.
+    Towers of two sources, or fused ones, are written apart, as ``text`` and ``image``; timm's in transformers' wrapper.
     """
 
     paper = "CLIP, Radford et al. 2021; SigLIP, Zhai et al. 2023"
@@ -86,7 +85,7 @@ def difference(model: TwoTower, network: Any) -> float:
 
 
 def sentences(model: TowerModel) -> Text:
-    """Draws sentences; those for CLIP end at its end of text, which is nowhere else."""
+    """Draws sentences; CLIP's end at its end of text, which is nowhere else."""
     text, settings = export.random_text(model.data_spec), model.text.config
     if model.text.whole:
         return text

@@ -24,11 +24,9 @@ class TwoTowerFused(TowerModel):
     """Fusion layers over the tokens of an image tower and a text tower, as METER has them.
 
     Both towers' states are projected to ``hidden``, and an embedding of their modality is added. With ``co-attention``,
-    words and cells each attend to themselves and then to the other in every layer; with ``merged``, they attend to all
-    tokens in one sequence. Every fusion layer takes any registered encoding and attention: iRPE among the cells,
-    ACE-RPE between words and cells, and with ``merged`` disentangled attention. Attention of the fusion layers is
-    recorded under ``cross.N...`` or ``fused.N``; that inside the towers cannot be recorded. METER's heads read the
-    pooled vectors of text and image side by side; here one layer brings them to the width ``hidden``.
+    words and cells each attend to themselves, then to the other, in every layer; with ``merged``, to all tokens in one
+    sequence. Attention of the fusion layers alone is recorded, under ``cross.N...`` or ``fused.N``. METER's heads read
+    both pooled vectors side by side; here one layer brings them to the width ``hidden``.
 
     The towers are chosen and tuned as those of ``two-tower``; of ``both``, projections and scale are left out.
 

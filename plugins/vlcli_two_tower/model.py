@@ -14,13 +14,11 @@ from vlcli_two_tower.towers import TowerModel
 class TwoTower(TowerModel):
     """A dual encoder of an image tower and a text tower of timm and transformers: CLIP, SigLIP, LiT and their kin.
 
-    A tower is a name (of timm: ``vit_base_patch16_siglip_224.webli``; of a hub repository in the local cache:
-    ``openai/clip-vit-base-patch32``), a folder, or a configuration with drawn weights: ``{model_type: bert,
-    hidden_size: 256}`` (transformers), ``{architecture: vit_tiny_patch16_224}`` (timm). Nothing is downloaded. ``both``
-    names a dual model (CLIP, SigLIP), whose projections, scale and bias are taken along. Texts get the tokenizer that
-    lies beside the text tower, unless the recipe names ``text.vocabulary``; pixels get the size, mean and deviation of
-    the image tower's processor. The pooled vectors are projected to ``width``; ``contrast`` and ``sigmoid-contrast``
-    use them, the scale and the bias as they are. Attention inside a tower cannot be recorded.
+    A tower is a timm name, the name of a hub repository in the local cache, a folder, or a configuration with drawn
+    weights: ``{model_type: bert, hidden_size: 256}`` (transformers), ``{architecture: vit_tiny_patch16_224}`` (timm).
+    Nothing is downloaded. ``both`` names a dual model, whose projections, scale and bias are taken along. Tokenizer,
+    size, mean and deviation are those beside the towers unless the recipe names others. Attention inside a tower cannot
+    be recorded.
 
     Args:
         width: of the space in which texts and images are compared.

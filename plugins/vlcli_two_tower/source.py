@@ -29,32 +29,22 @@ Choice = str | dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """A tower before it is built.
-
-    Attributes:
-        config: the configuration as a mapping; of timm with ``architecture``, of transformers with ``model_type``.
-        folder: folder (or, of timm, file) of the weights; None: they are drawn.
-    """
+    """A tower before it is built; ``config`` has ``architecture`` (timm) or ``model_type`` (transformers)."""
 
     config: dict[str, Any]
-    folder: Path | None
+    folder: Path | None  # of the weights, of timm also the file; None: they are drawn
     where: str
 
     @property
     def library(self) -> str:
-        """``timm`` or ``transformers``."""
         return "timm" if "architecture" in self.config else "transformers"
 
 
 def find(choice: Choice, where: str) -> Source:
-    """Returns the source that a recipe names.
+    """Returns the source of a timm name, a folder, a cached hub repository, or a mapping.
 
-    Args:
-        choice: a timm name, a folder, the name of a cached hub repository, or a mapping.
-
-    Raises:
-        ComponentError: a mapping is no configuration.
-        DataError: a name is neither a folder nor cached, or the folder holds no configuration or no weights.
+    Raises ComponentError for a mapping that is no configuration, and DataError for an unknown name or an incomplete
+    folder.
     """
     if isinstance(choice, Mapping):
         config = dict(choice)
@@ -106,11 +96,7 @@ def _in_folder(folder: Path, where: str) -> Source:
 
 
 def read_json(file: Path, where: str) -> dict[str, Any]:
-    """Reads a JSON mapping.
-
-    Raises:
-        DataError: the file is missing or holds none.
-    """
+    """Reads a JSON object of the tower ``where``. Raises DataError: the file is missing or holds none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -129,18 +115,14 @@ def on_meta() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and Python's warnings."""
+    """Silences transformers' progress bars and Python's warnings."""
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def configuration(source: Source) -> Any:
-    """Returns the configuration object of transformers.
-
-    Raises:
-        ComponentError: this version of transformers has no such ``model_type``, or a value does not fit.
-    """
+    """Returns transformers' configuration. Raises ComponentError: an unknown ``model_type``, or an unfit value."""
     with quiet():
         from transformers import AutoConfig
 
@@ -164,11 +146,7 @@ def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
 
 
 def build(config: Any, where: str) -> Any:
-    """Builds a network of transformers with drawn weights.
-
-    Raises:
-        ComponentError: there is no plain encoder for this configuration.
-    """
+    """Builds a network of transformers with drawn weights. Raises ComponentError: it has no plain encoder."""
     with quiet():
         kind = _class_of(config, where)
         try:
@@ -180,14 +158,10 @@ def build(config: Any, where: str) -> Any:
 
 
 def network(source: Source, config: Any, part: str = "") -> Any:
-    """Loads a network of transformers in float32; its weights are drawn without a folder, or without memory.
+    """Loads a network of transformers in float32; without a folder, or on the meta device, its weights are drawn.
 
-    Args:
-        config: of the network.
-        part: its name in the configuration of a dual model (``text_config``) whose weights the folder holds.
-
-    Raises:
-        DataError: weights are missing, of another shape, or damaged.
+    ``part``: its name in the configuration of a dual model (``text_config``) whose weights the folder holds. Raises
+    DataError: weights are missing, of another shape, or damaged.
     """
     if source.folder is None or on_meta():
         return build(config, source.where)
@@ -221,7 +195,7 @@ def _options(kind: Any) -> dict[str, Any]:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Returns a configuration as plain JSON with its ``model_type``, from which :func:`configuration` builds it."""
+    """Returns a configuration as JSON with its ``model_type``, the inverse of :func:`configuration`."""
     dropped = ("transformers_version", "architectures", "dtype", "torch_dtype", "_name_or_path", "auto_map")
     settings = {key: value for key, value in json.loads(config.to_json_string()).items() if key not in dropped}
     return settings | {"model_type": config.model_type}

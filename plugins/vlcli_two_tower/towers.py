@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import torch
 from pydantic import Field
@@ -12,20 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Model, State, translate
-from vlcli_two_tower import source
-from vlcli_two_tower.encoders import (
-    IDS,
-    NAMES,
-    ImageTower,
-    Numbers,
-    Pixels,
-    Pool,
-    TextTower,
-    build_image,
-    check_text,
-    completed,
-    processor,
-)
+from vlcli_two_tower import encoders, source
 from vlcli_two_tower.source import Choice
 
 Tuning = Literal["trained", "frozen", "lora"]
@@ -33,15 +20,10 @@ INSTALL = "pip install 'vlcli[lora]'"
 
 
 def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -> None:
-    """Freezes a tower's network, or adds adapters to its frozen weights; ``trained`` changes nothing.
+    """Freezes a tower's network in place, or adds adapters under peft's names to its frozen weights.
 
-    Args:
-        network: changed in place; parameters get the names that peft gives them (``q_proj.lora_A.default.weight``).
-        how: ``trained``, ``frozen`` or ``lora``.
-        options: ``rank``, ``alpha``, ``targets``, ``dropout``.
-
-    Raises:
-        ComponentError: peft is not installed, or the targets match no layer.
+    ``options``: ``rank``, ``alpha``, ``targets``, ``dropout``. Raises ComponentError: no peft, or targets match no
+    layer.
     """
     if how != "trained":
         network.requires_grad_(False)
@@ -60,13 +42,10 @@ def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -
 
 
 def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[str]:
-    """Returns full names of the linear layers that LoRA adapts.
+    """Returns full names of the linear layers that LoRA adapts. Raises ComponentError: a target matches none.
 
     Args:
         targets: ends of names (``q_proj``, ``attn.qkv``) or patterns of whole names; None: every linear layer.
-
-    Raises:
-        ComponentError: a target matches nothing; the message lists what was looked for and what exists.
     """
     layers = _linear(network)
     if targets is None:
@@ -102,8 +81,8 @@ def _linear(network: nn.Module) -> list[str]:
 
 VIT: dict[str, Any] = {"model_type": "vit"}
 BERT: dict[str, Any] = {"model_type": "bert"}
-CLIP_MEAN: Numbers = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD: Numbers = (0.26862954, 0.26130258, 0.27577711)
+CLIP_MEAN: encoders.Numbers = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: encoders.Numbers = (0.26862954, 0.26130258, 0.27577711)
 """Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise."""
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
 """Files that hold a text tower's vocabulary."""
@@ -126,8 +105,8 @@ class TowerModel(Model):
         image_size: height and width of pictures in pixels; None: the tower's own.
         mean: per channel, of pixels in [0, 1]; None: that of the tower's processor.
         std: the same of the deviation.
-        text_pool: which vector stands for a sentence: of its ``first`` or ``last`` token, the ``mean`` over tokens, or
-            the ``tower``'s own; ``auto``: as CLIP and SigLIP were trained, and the first token of others.
+        text_pool: which vector stands for a sentence: of its ``first`` or ``last`` token, the ``mean``, or the
+            ``tower``'s own; ``auto``: as CLIP and SigLIP were trained, and the first token of others.
 
     Raises:
         ComponentError: a configuration cannot be built, or LoRA matches no layer.
@@ -150,25 +129,26 @@ class TowerModel(Model):
         lora_targets: list[str] | None = None,
         lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
-        mean: Numbers | None = None,
-        std: Numbers | None = None,
-        text_pool: Pool = "auto",
+        mean: Annotated[list[float], Field(min_length=3, max_length=3)] | None = None,
+        std: Annotated[list[float], Field(min_length=3, max_length=3)] | None = None,
+        text_pool: encoders.Pool = "auto",
     ) -> None:
         super().__init__(data_spec)
+        statistics: Any = tuple(numbers and tuple(numbers) for numbers in (mean, std))
         self.dual_config: Any = None
         self._dual: list[Any] = [None]  # in a list: its parts are registered below
         if both is None:
-            image_tower = build_image(source.find(image, "image"), image_size, (mean, std))
+            image_tower = encoders.build_image(source.find(image, "image"), image_size, statistics)
             network = _text_network(text, data_spec)
         else:
-            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, (mean, std))
+            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, statistics)
             config = dual.vision_model.config
             with torch.device("meta"):
                 probe = source.build(config, "both")
-            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(config), pixels, probe)
+            image_tower = encoders.ImageTower(dual.vision_model, "transformers", source.plain(config), pixels, probe)
             network, self._dual = dual.text_model, [dual]
-        text_tower = TextTower(network, text_pool)
-        check_text(text_tower, data_spec, "text" if both is None else "both")
+        text_tower = encoders.TextTower(network, text_pool)
+        encoders.check_text(text_tower, data_spec, "text" if both is None else "both")
         self.image, self.text = image_tower, text_tower
         self.tuning: dict[str, Tuning] = {"image": image_tuning, "text": text_tuning}
         options = {"rank": lora_rank, "alpha": lora_alpha or 2 * lora_rank, "dropout": lora_dropout}
@@ -193,7 +173,7 @@ class TowerModel(Model):
         # Options that build the same towers without any folder: configurations in place of names. The ids are written
         # out: a configuration leaves out its class's defaults, which the data would fill in.
         config, pixels = self.text.config, self.image.pixels
-        ids = {name: getattr(config, name) for name in IDS if hasattr(config, name)}
+        ids = {name: getattr(config, name) for name in encoders.IDS if hasattr(config, name)}
         plain = {"mean": list(pixels.mean), "std": list(pixels.std)}
         if self.dual_config is not None:
             dual = source.plain(self.dual_config)
@@ -208,7 +188,7 @@ class TowerModel(Model):
     def read_pixels(self, images: Images) -> tuple[Tensor, Tensor]:
         """Returns states (M, R, C) and vectors (M, C') of the image tower."""
         pixels = images.pixels_for("two-tower").to(next(self.image.parameters()).dtype)  # (M, 3, H, W)
-        return self.image.forward(pixels)
+        return cast("tuple[Tensor, Tensor]", self.image(pixels))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         weights = self.state_dict()
@@ -240,7 +220,6 @@ class TowerModel(Model):
         return merged
 
     def train(self, mode: bool = True) -> Self:
-        """Sets the mode; frozen towers stay in evaluation mode: their dropout would be noise."""
         super().train(mode)
         for side, how in self.tuning.items():
             if how == "frozen":
@@ -256,7 +235,8 @@ class TowerModel(Model):
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
         folders = cls.tower_folders(options)
         name = "both" if "both" in folders else "text"
-        if name not in folders or (folder := source.find(folders[name], name).folder) is None:
+        folder = source.find(folders[name], name).folder if name in folders else None
+        if folder is None or folder.is_file():  # one of timm, which has no text towers
             return None
         if any((folder / file).is_file() for file in TOKENIZERS):
             return str(folder)
@@ -275,16 +255,17 @@ def _text_network(choice: Choice, data_spec: DataSpec) -> Any:
     if tower.library == "timm":
         what, expected = "timm has no text towers.", "a text encoder of transformers"
         raise ComponentError(what, where="model.text", got=str(tower.config["architecture"]), expected=expected)
-    return source.network(tower, *source.part_of(source.configuration(completed(tower, data_spec)), ("text_config",)))
+    config = source.configuration(encoders.completed(tower, data_spec))
+    return source.network(tower, *source.part_of(config, ("text_config",)))
 
 
 def _dual(
-    choice: Choice, data_spec: DataSpec, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
-) -> tuple[Any, Any, Pixels]:
+    choice: Choice, data_spec: DataSpec, image_size: int | None, statistics: encoders.Statistics
+) -> tuple[Any, Any, encoders.Pixels]:
     # CLIP or SigLIP, its configuration, and how it reads pictures; without memory its weights are drawn.
-    tower = completed(source.find(choice, "both"), data_spec)
+    tower = encoders.completed(source.find(choice, "both"), data_spec)
     config = source.configuration(tower)
-    image_config, part = source.part_of(config, NAMES)
+    image_config, part = source.part_of(config, encoders.NAMES)
     if not part or not source.part_of(config, ("text_config",))[1]:
         raise ComponentError(
             "This is no model of two towers.",
@@ -298,6 +279,6 @@ def _dual(
         if not isinstance(getattr(dual, name, None), nn.Module):
             got, expected = f"{type(dual).__name__} without {name}", "CLIP, SigLIP and models built as they are"
             raise ComponentError("This model's towers are not known.", where="model.both", got=got, expected=expected)
-    _, mean, std = processor(tower.folder)
+    _, mean, std = encoders.processor(tower.folder)
     size = (image_size or int(image_config.image_size),) * 2
-    return dual, config, Pixels(size, statistics[0] or mean or CLIP_MEAN, statistics[1] or std or CLIP_STD)
+    return dual, config, encoders.Pixels(size, statistics[0] or mean or CLIP_MEAN, statistics[1] or std or CLIP_STD)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
 from vlcli.registry import PositionSpec
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT
 from vlcli_vlmo.multiway import MultiwayStack, adapt
@@ -26,7 +26,6 @@ class WordLayer(nn.Linear):
     """A masked-word head of one linear layer (``mlm_head`` of the released captioning model)."""
 
     def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
-        """Scores (K, V) of hidden states (K, D); the word table is not read."""
         return super().forward(hidden)
 
 
@@ -39,8 +38,8 @@ class PairHead(nn.Module):
         self.inner_norm, self.outer = nn.LayerNorm(dim // 2, eps=EPS), nn.Linear(dim // 2, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.outer(nn.functional.gelu(self.inner_norm(self.inner(self.norm(x)))))  # (..., outputs)
-        return scores
+        x = nn.functional.gelu(self.inner_norm(self.inner(self.norm(x))))
+        return cast("Tensor", self.outer(x))  # (..., outputs)
 
 
 vl.register_head("beit3-mlm", WordLayer)
@@ -48,7 +47,7 @@ vl.register_head("beit3-pair", PairHead)
 
 
 class NormedPooler(nn.Module):
-    """One vector for a sequence: norm, linear layer and tanh of its first token (``Pooler`` of the released code)."""
+    """Norm, linear layer and tanh of the first token, (N, D): ``Pooler`` of the released code."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -60,34 +59,25 @@ class NormedPooler(nn.Module):
 
 @dataclass
 class Said:
-    """P pictures and the words said of each so far.
+    """The cache of incremental decoding, of P pictures."""
 
-    Attributes:
-        cache: keys and values of patches and words; a mask is never kept.
-        words: (P,) how many words each row has, the class token included.
-        ahead: whether the class token is cached although its step is still to come (texts that decoding goes on from).
-    """
-
-    cache: vl.KeyValueCache
-    words: Tensor
-    ahead: bool = False
+    cache: vl.KeyValueCache  # of patches and words; a mask is never kept
+    words: Tensor  # (P,) how many words each row has, the class token included
+    ahead: bool = False  # the class token is cached before its step (texts that decoding goes on from)
 
     def select(self, rows: Tensor, per: int = 1) -> Said:
-        """Returns the cache of these rows, repeats allowed; ``per`` neighbours come from one picture."""
         return Said(self.cache.select(rows, per), self.words[rows], self.ahead)
 
 
 class BEiT3(vl.Model):
     """BEiT-3: one transformer over words and patches in which each modality has all weights of its own.
 
-    A layer has VLMo's experts (without the vision-language one) and DiMBERT's disentangled projections: what words and
-    patches share is the softmax of the attention alone. The released code calls this a multiway transformer. Pixels are
-    expected in [-1, 1]. Attention is recorded under
-    ``text.N``, ``image.N`` and ``fuse.N``.
+    Layers have VLMo's experts (without the vision-language one) and DiMBERT's disentangled projections; only the
+    softmax is shared (a multiway transformer). Pixels are expected in [-1, 1]. Attention is recorded under ``text.N``,
+    ``image.N`` and ``fuse.N``.
 
     A text that is ``causal`` is read as sequence to sequence: patches attend to patches, a word to all patches and to
-    the words up to itself. With ``captions`` the model has a word head, generates captions word by word, and is trained
-    to by the objective ``s2slm``.
+    the words up to itself. With ``captions`` the model has a word head, which ``s2slm`` trains, and generates.
 
     Args:
         size: hidden size, layers and heads of a published file.
@@ -98,8 +88,8 @@ class BEiT3(vl.Model):
         image_size: height and width of pictures in pixels.
         patch: height and width of a patch in pixels.
         position: pairwise position encodings of all layers; BEiT-3 has none.
-        pooled: the vector of a pair: ``pooler``, of the picture's class token; or ``both``, the first tokens of the
-            picture and of the text side by side, twice as wide (the published files for NLVR2).
+        pooled: the vector of a pair: ``pooler``, of the picture's class token; or ``both``, the first tokens of picture
+            and text side by side, twice as wide (the published files for NLVR2).
         captions: whether the model has a word head and generates.
         final_norm: whether a norm follows the last layer; the published files for questions have none.
         drop_path: stochastic depth of the last layer, growing linearly with depth.
@@ -218,16 +208,18 @@ class BEiT3(vl.Model):
     def word_scores(self, hidden: Tensor) -> Tensor:
         if self.word_head is None:
             raise ComponentError("BEiT-3 has no word head.", where="model beit3", hint="set captions: true")
-        scores: Tensor = self.word_head(hidden)  # (..., V)
-        return scores
+        return cast("Tensor", self.word_head(hidden))  # (..., V)
 
     def start(self, image: vl.EncoderOutput, text: vl.Text | None = None) -> Said:
         cache, mask = vl.KeyValueCache(), vl.AttentionMask(image.layout.valid)
         self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=cache)
         said = Said(cache, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
-        if text is None or not bool((text.mask & ~text.special).any()):
+        if text is None or not (real := text.mask & ~text.special).any():
             return said
-        words = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        if (lengths := real.sum(1).unique().tolist())[1:]:
+            what, hint = "Texts that go on together must be equally long.", "generate those of each length apart"
+            raise DataError(what, where="model beit3", got=f"lengths {lengths}", hint=hint)
+        words = text.ids[real].unflatten(0, (len(real), -1))
         first = words.new_full((len(words), 1), self.data_spec.cls_id)
         return replace(self._append(said, torch.cat([first, words], 1))[0], ahead=True)
 

@@ -1,6 +1,6 @@
 """Defines VLMo's relative position bias: one table for all layers, over words, patches and between the two."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 def resample(table: Tensor, size: tuple[int, int]) -> Tensor:
     """Resamples a table of relative positions (2h-1, 2w-1, C) for another grid: (*size, C).
 
-    Near positions keep their spacing and far ones are stretched: old positions lie at sums of a geometric series that
-    reaches as far as the new grid (BEiT's fine-tuning code). Between them runs a cubic spline (not-a-knot), per axis.
+    Old positions lie at sums of a geometric series that reaches as far as the new grid, so that near ones keep their
+    spacing (BEiT's fine-tuning code). Between them runs a cubic spline (not-a-knot), per axis.
     """
     rows, columns = (torch.from_numpy(_axis(old, new)) for old, new in zip(table.shape[:2], size, strict=True))
     return torch.einsum("ri,ijc,sj->rsc", rows, table.double(), columns).to(table.dtype)
@@ -39,8 +39,7 @@ def _axis(old: int, new: int) -> Array:
     target = np.clip(np.arange(new, dtype=np.float64) - (new // 2), source[0], source[-1])
     if old < 4:  # straight lines
         return np.stack([np.interp(target, source, unit) for unit in np.eye(old)], 1)
-    weights: Array = CubicSpline(source, np.eye(old))(target)
-    return weights
+    return cast("Array", CubicSpline(source, np.eye(old))(target))
 
 
 SPECIAL = 3
@@ -78,10 +77,9 @@ class VLMoBias(PairwisePosition):
         return self.rows(_alike(x_layout), _alike(y_layout))
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
-        columns = self.table.split(self.shape.heads, 1)[layer].t()  # (H, R)
+        columns = self.table.narrow(1, layer * self.shape.heads, self.shape.heads).t()  # (H, R)
         picked = columns.index_select(1, state.flatten())  # (H, Tq * Tk)
-        scores: Tensor = picked.unflatten(1, state.shape).transpose(0, 1)  # (1 or B, H, Tq, Tk)
-        return scores
+        return torch.unflatten(picked, 1, state.shape).transpose(0, 1)  # (1 or B, H, Tq, Tk)
 
     def rows(self, asking: Layout, asked: Layout) -> Tensor:
         """Returns the table's row of each query and key: (B, Tq, Tk)."""

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ TEXT_EXPERT, IMAGE_EXPERT, FUSED_EXPERT = "text", "image", "fused"
 
 
 def add_types(types: nn.Embedding, text: vl.EncoderOutput, image: vl.EncoderOutput) -> tuple[Tensor, Tensor]:
-    """Returns words (P, T, D) and patches (P, R, D) with their row of the table of types: 0, and 1 + the picture's."""
+    """Returns words (P, T, D) and patches (P, R, D) with a row of the types' table: 0, and 1 + the picture's."""
     kind = types.weight[1]
     if image.number is not None:  # more pictures than rows share the last
         kind = types((image.number + 1).clamp(max=types.num_embeddings - 1))[:, None]  # (P, 1, D)
@@ -28,33 +28,29 @@ def add_types(types: nn.Embedding, text: vl.EncoderOutput, image: vl.EncoderOutp
 
 
 class Ways(nn.ModuleDict):
-    """One module that ``make`` returns for each of ``names`` (``MultiwayNetwork`` of BEiT-3's released code)."""
+    """A module for each of ``names`` (``MultiwayNetwork`` of BEiT-3's released code): (B, T, D) to (B, T, D')."""
 
     def __init__(self, make: Callable[[], nn.Module], names: Sequence[str] = (TEXT_EXPERT, IMAGE_EXPERT)) -> None:
         super().__init__({name: make() for name in names})
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
         if len(parts) == 1:
-            alone: Tensor = self[parts[0][0]](x)
-            return alone
+            return cast("Tensor", self[parts[0][0]](x))
         runs = x.split([count for _, count in parts], 1)
         return torch.cat([self[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
 
 
 def expert(dim: int, hidden: int, style: vl.BlockStyle, norm: bool) -> nn.Module:
-    """Returns two linear layers with an activation between, behind a norm (released code) or none (paper)."""
+    """Returns linear layer, activation and linear layer, behind a norm (released code) or none (paper)."""
     modules: dict[str, nn.Module] = {"norm": nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()}
     modules |= {"inner": nn.Linear(dim, hidden), "activation": vl.activation(style.activation)}
     return nn.Sequential(OrderedDict(modules | {"outer": nn.Linear(hidden, dim)}))
 
 
 class Experts(nn.Module):
-    """The feed-forwards of one layer, with the residual they share.
+    """The feed-forwards of one layer, with the residual they share; a single one takes all tokens.
 
-    Args:
-        names: the experts there are; one alone takes all tokens (a standard transformer).
-        shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
+    ``shared_norm``: one norm before all experts (VLMo's paper) instead of one each (its code).
     """
 
     def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
@@ -66,10 +62,8 @@ class Experts(nn.Module):
         self.path = vl.DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """Passes each run of tokens of ``x`` (B, T, D) through its expert."""
         out = self.experts(self.norm(x), parts if self.only is None else [(self.only, x.shape[1])])
-        summed: Tensor = x + self.path(out if self.scale is None else out * self.scale)
-        return summed
+        return cast("Tensor", x + self.path(out if self.scale is None else out * self.scale))
 
 
 class MoMELayer(nn.Module):
@@ -80,15 +74,12 @@ class MoMELayer(nn.Module):
         self.attention, self.feed = attention, feed
 
     def forward(self, x: Tensor, parts: Parts, context: vl.AttentionContext, rows: slice | None = None) -> Tensor:
-        """Runs one layer.
+        """Runs one layer; returns (B, T, D), or (B, T', D) with ``rows``.
 
         Args:
             x: (B, T, D), or packed (1, K, D).
-            parts: experts in the order of the tokens that are returned, and how many tokens each takes.
+            parts: experts in the order of the returned tokens, and how many tokens each takes.
             rows: the tokens that are queries and are returned; None: all.
-
-        Returns:
-            (B, T, D), or (B, T', D) with ``rows``.
         """
         if rows is None:
             attended = self.attention(x, None, context)
@@ -96,8 +87,7 @@ class MoMELayer(nn.Module):
             entered = self.attention.norm(x)
             seen = self.attention.attention(entered[:, rows], entered, context)
             attended = self.attention.leave(x[:, rows], seen)
-        out: Tensor = self.feed(attended, parts)
-        return out
+        return cast("Tensor", self.feed(attended, parts))
 
 
 class MoMEStack(nn.Module):
@@ -106,8 +96,8 @@ class MoMEStack(nn.Module):
     Args:
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
         mixture: an expert for each modality; else the image's alone takes all tokens.
-        fused_position: a further pairwise encoding of a pair's tokens in the layers from ``fused_from`` on, measured on
-            the tokens that enter them.
+        fused_position: a further pairwise encoding of pairs from layer ``fused_from`` on, measured on that layer's
+            input.
     """
 
     def __init__(
@@ -147,17 +137,16 @@ class MoMEStack(nn.Module):
         record: vl.Recorder | None = None,
         name: str = "",
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run the layers from ``first`` on.
+        """Runs the layers from ``first`` on; returns (B, T, D) after the final norm, fewer tokens with ``rows``.
+
+        The hidden states of ``keep`` are returned too, without that norm.
 
         Args:
             x: (B, T, D).
             fused: whether layers that have a vision-language expert use it for all tokens.
-            rows: which tokens must be finished: all, the first part's, or the first token alone.
-            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
+            rows: tokens to finish: all, the first part's, or the first token alone.
+            keep: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` probabilities.
-
-        Returns:
-            (B, T, D) after the final norm (fewer tokens with ``rows``), and the hidden states asked for, without it.
         """
         run = _Run(self, x, layout, parts, fused, record)
         kept = {first: x} if first in keep else {}
@@ -173,14 +162,7 @@ class MoMEStack(nn.Module):
 
 
 class Later(vl.PairwisePosition):
-    """A pairwise encoding of the top layers only: layer n of the stack is layer n - ``first`` of the encoding.
-
-    The stack calls it in the layers from ``first`` on, where text and image share one sequence (VLMo, section 3.1).
-
-    Args:
-        inner: the encoding, made for the top layers.
-        first: number of the first of these layers in the stack, counted from 0.
-    """
+    """A pairwise encoding of the top layers: layer n of the stack is layer n - ``first`` of the encoding ``inner``."""
 
     def __init__(self, inner: vl.PairwisePosition, first: int) -> None:
         super().__init__(inner.shape)
@@ -229,11 +211,10 @@ class _Run:
             self.packing, self.packed_layout = packing, packing.pack_layout(layout)
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """Returns ``x`` by row, unpacked if it is packed."""
         return x if self.packing is None else self.packing.unpack(x)
 
     def layer(self, number: int, name: str, x: Tensor, cut: slice | None) -> Tensor:
-        """Runs layer ``number``; one that is cut is the last, and gives rows."""
+        """Runs layer ``number``; a layer with ``cut`` is the last, and its output is not packed."""
         if self.measures and number == self.stack.fused_from:
             x = self._measured(x)
         context, parts = replace(self.context, layer=number, name=name), self.parts
@@ -248,8 +229,7 @@ class _Run:
         if self.fused and number >= self.stack.fused_from:
             parts = [(FUSED_EXPERT, x.shape[1])]
         active = self.stack.checkpointing and context.record is None
-        out: Tensor = vl.run_layer(self.stack.layers[number], x, parts, context, cut, active=active)
-        return out
+        return cast("Tensor", vl.run_layer(self.stack.layers[number], x, parts, context, cut, active=active))
 
     def _measured(self, x: Tensor) -> Tensor:
         x, self.packing = self.rows_of(x), None

@@ -34,9 +34,9 @@ _LAYER = {
 
 
 class TransformersVLMo(export.TransformersExporter):
-    """A folder ``image`` that ``BeitModel`` loads: images alone, through their experts; compared with the original.
+    """A folder ``image`` that ``BeitModel`` loads: images through their experts; compared with the original.
 
-    The modality's type is added to the class token and to the bias of the patches.
+    The image's type is added to the class token and to the bias of the patches.
     """
 
     paper = "BEiT in transformers"
@@ -55,11 +55,7 @@ class TransformersVLMo(export.TransformersExporter):
 
 
 def configuration(model: VLMo) -> Any:
-    """Returns the ``BeitConfig`` of the image tower.
-
-    Raises:
-        ComponentError: it has encodings or an attention that BEiT has not.
-    """
+    """Returns the ``BeitConfig`` of the image tower. Raises ComponentError: BEiT lacks its encoding or attention."""
     from transformers import BeitConfig
 
     export.check_plain(model.stack.layers, "BEiT")

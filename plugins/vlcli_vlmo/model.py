@@ -40,8 +40,8 @@ SIZES = {
 class VLMo(vl.Model):
     """VLMo: mixture-of-modality-experts transformer, a dual encoder and a fusion encoder in one.
 
-    Attention is recorded under ``text.N``, ``image.N`` and ``fuse.N``. Texts alone and images alone go through their
-    own expert in every layer; a pair through both, then through the vision-language experts of the top layers.
+    Texts alone and images alone pass their own expert in every layer; a pair passes both, then the vision-language
+    experts of the top layers. Attention is recorded under ``text.N``, ``image.N`` and ``fuse.N``.
 
     Args:
         size: width, depth, heads, vision-language layers, positions and layer scale of a released model.
@@ -56,8 +56,8 @@ class VLMo(vl.Model):
         grid: rows and columns of stored features, with ``image: features``.
         position_type: one relative table for all layers, absolute positions (the paper), or the size's own.
         position: pairwise encodings instead of the relative table, one or several.
-        fused_position: further pairwise encodings of a pair in the vision-language layers alone, measured on the tokens
-            that enter them (ACE-RPE's).
+        fused_position: further pairwise encodings of a pair in the vision-language layers, measured on their input
+            (ACE-RPE's).
         text_position: token encodings of texts instead of those of ``position_type``.
         image_position: token encodings of images instead of those of ``position_type``.
         length: words the relative table serves; 196 in every stage, so that stages share it.
@@ -66,17 +66,16 @@ class VLMo(vl.Model):
         attention: a registered attention for all layers.
         lower_attention: another one below the vision-language layers (Table 7).
         drop_path: stochastic depth of the last layer; the released code drops text embeddings at the same rate.
-        mixture: an expert for each modality; false: one feed-forward for all tokens, under the name of the image's
-            (Table 5, standard transformer).
-        text_start: what the text experts are where the weights it starts from have none: freshly drawn, or copies of
-            the image's (Table 4, image-only pre-training).
+        mixture: an expert for each modality; false: the image's alone for all tokens (Table 5, standard transformer).
+        text_start: text experts that weights lack: freshly drawn, or copies of the image's (Table 4, image-only
+            pre-training).
         fused_start: the same for the vision-language experts: freshly drawn (the released code), or copies.
         second_path: texts and images alone also pass the vision-language experts, for a second contrast.
         pooled: the vector of a pair: the first token through a linear layer and tanh (the released code's ``pooler``),
             or this token as it is (section 4.3).
         images: pictures an example that are told apart by a type row each (2 for NLVR2).
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the released widths, more in a narrower model.
-        packed: leave padding out of all that is done token by token.
+        packed: compute token-wise layers without padding.
     """
 
     paper = "VLMo, Bao et al., NeurIPS 2022, arXiv:2111.02358"

@@ -1,10 +1,10 @@
-"""Defines BEiT-3's layers, each linear layer and norm once for words and once for pictures, and renames its weights."""
+"""Defines BEiT-3's layers, with linear layers and norms for each modality, and renames its weights."""
 
 import re
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -73,7 +73,7 @@ def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> vl.State:
 
 
 def own_name(name: str) -> str:
-    """Returns the name in the model ``beit3`` of a tensor of a published file; the same name where there is none."""
+    """Returns a published tensor's name in the model ``beit3``; other names as they are."""
     if (inner := _INNER.fullmatch(name)) and inner[2] in _MODULES:
         module = _MODULES[inner[2]].format(way=_WAYS[inner[3]], projections=_PROJECTIONS[inner[3]])
         feed = f"{_FEED[inner[4]]}." if inner[4] else ""
@@ -86,7 +86,7 @@ DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
 
 
 class NormedFeed(nn.Module):
-    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2)."""
+    """Linear layer, activation, norm, linear layer (sub-LN; Magneto, Wang et al. 2022, Figure 2)."""
 
     def __init__(self, dim: int, hidden: int, style: vl.BlockStyle) -> None:
         super().__init__()
@@ -94,8 +94,7 @@ class NormedFeed(nn.Module):
         self.activation, self.norm = vl.activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))  # (..., D)
-        return out
+        return cast("Tensor", self.outer(self.norm(self.activation(self.inner(x)))))  # (..., D)
 
 
 class MultiwayLayer(nn.Module):
@@ -113,11 +112,9 @@ class MultiwayLayer(nn.Module):
         self.path = vl.DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts, context: vl.AttentionContext) -> Tensor:
-        """Runs one layer over ``x`` (B, T, D), whose tokens belong to the modalities of ``parts`` in this order."""
         attended = self.attention(self.norm(x, parts), None, context)
         x = x + self.path(self.dense(self.inner_norm(attended, parts), parts))
-        out: Tensor = x + self.path(self.feed(self.feed_norm(x, parts), parts))
-        return out
+        return cast("Tensor", x + self.path(self.feed(self.feed_norm(x, parts), parts)))
 
 
 class MultiwayStack(nn.Module):
@@ -150,18 +147,14 @@ class MultiwayStack(nn.Module):
         record: vl.Recorder | None = None,
         name: str = "",
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run all layers.
+        """Runs all layers; returns (B, T, D), and the hidden states of ``keep`` before the last norm.
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
             parts: modalities in the order of the tokens, and how many tokens each has.
             mask: which tokens may attend to which, cached tokens included.
-            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
+            keep: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` attention probabilities.
-            name: of the pass in ``record``.
-
-        Returns:
-            (B, T, D), and the hidden states asked for, before the last norm.
         """
         keys = layout if cache is None else cache.grow(layout)
         state = None if self.position is None else self.position.prepare(x, x, layout, keys)

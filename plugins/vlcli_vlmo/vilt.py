@@ -65,7 +65,7 @@ class ViLT(vl.Model):
         drop_path: stochastic depth of the last layer.
         images: pictures an example that are told apart by a type row each (2 for NLVR2).
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
-        packed: leave padding out of all that is done token by token.
+        packed: compute token-wise layers without padding.
     """
 
     paper = "ViLT, Kim et al., ICML 2021, arXiv:2102.03334"
@@ -173,7 +173,7 @@ def public_name(name: str) -> str | None:
 
 
 def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a model or training module by transformers' names, without ``vilt.``, and the others."""
+    """Returns weights of a model or module by transformers' names without ``vilt.``; unknown names stay."""
     named = {public_name(name.removeprefix("model.")) or name: value for name, value in state.items()}
     if (table := named.get(TABLE)) is not None:
         named[TABLE] = table[None]  # (1, T, D) there
@@ -181,7 +181,7 @@ def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_transformers(model: ViLT, state: Mapping[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-    """Returns weights of any of transformers' ViLT classes by our names; anything else keeps its name."""
+    """Returns weights of any of transformers' ViLT classes by our names; unknown names stay."""
     plain = {name.removeprefix("vilt."): value for name, value in state.items() if name != DECODER}
     if TABLE not in plain:
         return dict(state)

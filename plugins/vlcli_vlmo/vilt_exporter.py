@@ -21,7 +21,7 @@ CLASSES = {
 class TransformersViLT(export.TransformersExporter):
     """A folder that transformers' ViLT classes load, compared with the original.
 
-    The head of answers, of two pictures or of masked words goes along, the first of them that the model has.
+    One head goes along: of answers, two pictures or masked words, the first of them that the model has.
     """
 
     paper = "ViLT in transformers"
@@ -60,19 +60,17 @@ class TransformersViLT(export.TransformersExporter):
 
 @torch.no_grad()
 def difference(model: ViLT, task: str, objective: Any, network: Any) -> float:
-    """Returns the largest difference of a state or score; transformers puts the patches into another order.
+    """Returns the largest difference of a state, or of a score of the head of ``task`` (empty: none).
 
-    Args:
-        task: the objective whose head goes along; empty: none.
-        objective: it.
-        network: of transformers, without or with that head.
+    Patches are compared sorted: transformers draws their order.
     """
     text = export.random_text(model.data_spec, 2)
     pictures = export.random_images((model.image_size, model.image_size))
     pixels, words = pictures.pixels_for("transformers"), text.ids.shape[1]
     read = {"input_ids": text.ids, "attention_mask": text.mask.long()}
     seen = {"pixel_values": pixels, "pixel_mask": torch.ones_like(pixels[:, 0], dtype=torch.long)}
-    ours = model.eval().fuse(model.embed_text(text), model.embed_image(pictures))
+    embedded, image = model.eval().embed_text(text), model.embed_image(pictures)
+    ours = model.fuse(embedded, image)
     theirs = getattr(network, "vilt", network)(**read, **seen)
     assert ours.pooled is not None
     pairs = [
@@ -85,9 +83,8 @@ def difference(model: ViLT, task: str, objective: Any, network: Any) -> float:
         pairs.append((scores[text.mask], network(**read, **seen).logits[:, :words][text.mask]))
     elif task:
         count = network.config.num_images if task == "classification" else 1
-        embedded, image = model.embed_text(text), model.embed_image(pictures)
-        numbers = [torch.full((len(image.hidden),), number) for number in range(count)]
-        pooled: Any = [model.fuse(embedded, replace(image, number=number)).pooled for number in numbers]
+        of_picture = (replace(image, number=torch.full((len(image.hidden),), number)) for number in range(count))
+        pooled: Any = [model.fuse(embedded, one).pooled for one in of_picture]
         if task == "classification":
             seen = {name: torch.stack([value] * count, 1) for name, value in seen.items()}  # (P, count, ...)
         pairs.append((objective.head(torch.cat(pooled, 1)), network(**read, **seen).logits))

@@ -69,7 +69,7 @@ _PROJECTION = re.compile(rf"attention\.attention\.({'|'.join(PROJECTIONS)})\.wei
 
 
 def released_name(name: str) -> tuple[str, int | None]:
-    """Returns the released name of a parameter, empty where there is none, and its third of a joint projection."""
+    """Returns a parameter's released name, empty where there is none, and its third of a joint projection."""
     layer = _LAYER.match(name)
     if layer is None:
         return translate(name, _PLAIN) or "", None
@@ -80,7 +80,7 @@ def released_name(name: str) -> tuple[str, int | None]:
 
 
 def to_released(state: Mapping[str, Tensor]) -> State:
-    """Returns the weights of a model, or of a training module, by the released names; others are left out."""
+    """Returns weights of a model or training module by the released names; others are left out."""
     released = to_public({name.removeprefix("model."): value for name, value in state.items()}, released_name)
     released.pop("", None)
     if "transformer.pos_embed" in released:
@@ -92,11 +92,7 @@ def to_released(state: Mapping[str, Tensor]) -> State:
 
 
 def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
-    """Returns foreign or own weights under our names, at the sizes of ``model``.
-
-    Args:
-        state: by our names, by those of a VLMo release, or by those of BEiT (its authors', timm's, transformers').
-    """
+    """Returns weights by our names, VLMo's or BEiT's (its authors', timm's, transformers'), fitted to ``model``."""
     state = without_prefix(state, "module.", "model.")
     of_transformers = any(".layernorm_before." in name for name in state)
     if of_transformers or "blocks.0.attn.qkv.weight" in state:  # BEiT's or a plain ViT's
@@ -166,7 +162,7 @@ _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
 def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns BEiT's weights by the released VLMo names: its feed-forwards become the image experts.
 
-    Tables per layer, or one shared by all, fill the image's rows of the one table; its other rows stay ``model``'s.
+    Its tables, one or one a layer, fill the image's rows of the one table; the other rows stay ``model``'s.
     """
     parameters = dict(model.named_parameters())
     plain = {substitute(name, _TRANSFORMERS): value for name, value in state.items()}  # as the authors and timm

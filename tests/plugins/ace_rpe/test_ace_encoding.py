@@ -16,6 +16,7 @@ from torch import Tensor
 from vlcli_ace_rpe import ACERPE, distance, grouped_cosine, log_distance, shortest_paths, shortest_paths_between
 
 from vlcli import registry
+from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, DataSpec, ForwardPasses, Layout
 from vlcli.nn.fake import fake_batch
 
@@ -227,3 +228,11 @@ def test_on_lxmert_s_cross_attention(options: dict[str, Any]) -> None:
     assert grads
     assert all(grad is not None and grad.isfinite().all() for grad in grads)
     assert any(grad.abs().sum() > 0 for grad in grads)
+
+
+def test_words_that_a_cache_holds_cannot_be_measured() -> None:
+    words = Layout.for_text(torch.ones(1, 2, dtype=torch.bool))
+    keys = Layout.for_boxes(torch.rand(1, 3, 4), torch.ones(1, 3, dtype=torch.bool)) + words
+    x = torch.randn(1, 2, 8)
+    with pytest.raises(ComponentError, match="word by word"):
+        ACERPE(AttentionShape(8, 2), groups=2).prepare(x, x, words, keys)

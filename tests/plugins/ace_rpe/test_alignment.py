@@ -67,3 +67,14 @@ def test_it_trains_the_encoders_and_feeds_the_hard_negatives() -> None:
     assert printed != pytest.approx(normalised)
     assert float(grad.abs().sum()) > 0
     assert float(other.abs().sum()) > 0
+
+
+def test_a_sentence_without_words_leaves_the_loss_finite() -> None:
+    torch.manual_seed(0)
+    module = build_training_module(MODEL, [{"name": "anchor-alignment", "width": 12, "queue": 24}], DATA_SPEC).train()
+    given = batch(pixels=batch().clean.images.pixels.images.float())
+    given.clean.text.special[1] = True
+    result = module(given)
+    result.total.backward()
+    assert result.total.isfinite()
+    assert all(part.grad.isfinite().all() for part in module.parameters() if part.grad is not None)

@@ -15,6 +15,7 @@ import torch
 from tests.plugins.albef.reference import MODEL, Numbered, batch, close, gradients, loaded, uniform
 from vlcli.data.collate import collate_texts
 from vlcli.engine.training_module import TrainingModule
+from vlcli.errors import DataError
 from vlcli.nn import Recorder, saliency
 from vlcli.nn.generation import Generation, generate, rank
 from vlcli.objectives.negatives import ids_of
@@ -153,3 +154,10 @@ def test_word_by_word_is_the_whole_at_once() -> None:
     close(begun, whole[:, 3].detach().numpy())
     found = generate(module.model, seen, Generation("beam", beams=2, max_length=4))
     assert found.ids.shape[:2] == (3, 1)
+
+
+def test_texts_of_several_lengths_do_not_go_on_together() -> None:
+    module = loaded({**MODEL, "decoder_layers": 1}, [{"name": "answer-generation"}]).eval()
+    given = batch().clean
+    with pytest.raises(DataError, match="equally long"):
+        module.model.start(module.model.encode_image(given.images), given.text)

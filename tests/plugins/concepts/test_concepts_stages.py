@@ -213,6 +213,20 @@ def test_extraction_from_pixels_equals_evaluation(world, tmp_path):
         assert set(words) == set(row["prediction"][:4]) or len(set(scores)) < 4
 
 
+def test_cells_of_a_transformer_say_where_a_word_is(world, tmp_path):
+    root = world[0]
+    sizes = {"size": "base", "hidden": 16, "layers": 1, "heads": 2, "fused_layers": 0, "image_size": 32, "patch": 16}
+    words = {"vocabulary": {"train": [DATA], "size": 60}}
+    config = {"model": {"name": "vlmo", **sizes}, "text": words, "task": TASK, "data": [DATA], "steps": 1}
+    finetune.run(context(tmp_path / "learn", root, {}, kind="finetune", **config))
+    config = {"extractor": "concepts", "data": [{**DATA, "take": "first:2"}], "from": "learn"}
+    extract.run(context(tmp_path / "concepts", root, {"learn": tmp_path / "learn"}, kind="extract", **config))
+    store = FeatureStore(tmp_path / "concepts/features.h5")
+    boxes = store.read(store.ids[0]).boxes
+    assert len(boxes)
+    assert {tuple(box) for box in boxes.tolist()} <= {tuple(box) for box in CORNERS.tolist()}
+
+
 def test_what_a_user_gets_wrong_is_named(world, tmp_path):
     with pytest.raises(DataError, match="names no store"):
         extracted(world, tmp_path / "a", features=[])

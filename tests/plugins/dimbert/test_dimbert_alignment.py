@@ -85,3 +85,12 @@ def test_the_loss_counts_matched_pairs_and_as_released_the_others_against_them(m
     assert 0 < matched.sum() < 12
     loss = result.losses["word-region-alignment"]
     assert loss.value().item() == pytest.approx((total / count).item(), abs=1e-5)
+
+
+def test_a_picture_without_regions_leaves_gradients_finite():
+    words, regions = masks((3, 4), (2, 0))
+    cost = torch.rand(2, 3, 4, requires_grad=True)
+    plan = transport(cost, words, regions)
+    (cost * plan).sum((1, 2)).masked_fill(~regions.any(1), 0).sum().backward()
+    assert not plan[1].any()
+    assert cost.grad.isfinite().all()

@@ -144,3 +144,19 @@ def test_captions_stand_side_by_side(world: dict[str, Path], tmp_path: Path) -> 
     assert (tmp_path / "sheet/captions.png").is_file()
     with pytest.raises(UsageError, match="go together"):
         drawn(world, tmp_path / "other", {**drawing, "names": ["one"]}, ["full", "plain"])
+
+
+def test_a_model_of_another_store_may_have_fewer_regions() -> None:
+    from types import SimpleNamespace
+
+    from vlcli_dimbert.drawings import GroundedWords, Grounding
+
+    def shown(count: int) -> Grounding:
+        weights = torch.linspace(0.1, 0.9, count)
+        return Grounding(torch.rand(count, 4).sort().values, [("dog", "sentence")], weights[None], weights[:, None])
+
+    example = SimpleNamespace(key="1", text="dog", images=["1"])
+    album: Any = SimpleNamespace(open=lambda _: Image.new("RGB", (40, 40)))
+    cells, facts = GroundedWords()._panels(example, {"one": shown(5), "two": shown(2)}, shown(5), album)
+    assert len(cells) == 4
+    assert list(facts["regions"]) == ["4", "3", "2"]

@@ -224,3 +224,15 @@ def test_the_largest_logit_names_the_class_where_probabilities_are_equal() -> No
     queries = detector(torch.zeros(1, 3, 8, 8))
     assert (queries.probs == 1).all()
     assert queries.classes.tolist() == [[1, 0]]
+
+
+def test_other_braces_of_a_template_stay(monkeypatch):
+    from vlcli_hf.concepts import ImageText
+
+    asked: list[str] = []
+    network = ImageText.__new__(ImageText)
+    torch.nn.Module.__init__(network)
+    network.template = "{} by {name}, {}"
+    monkeypatch.setattr(network, "_texts", lambda said: asked.extend(said) or torch.ones(1, 2))
+    network.ask(("a {cat}",))
+    assert asked == ["a {cat} by {name}, a {cat}"]

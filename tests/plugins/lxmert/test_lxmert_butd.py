@@ -73,3 +73,13 @@ def test_it_learns_to_answer(encoder):
 def test_without_regions_the_fault_is_named():
     with pytest.raises(DataError, match="region features"):
         BUTD(SMALL, **SIZES).encode_image(Images(["i"]))
+
+
+def test_a_picture_without_regions_has_a_finite_vector():
+    torch.manual_seed(0)
+    model, batch, record = BUTD(SMALL, encoder="gru", **SIZES), make_batch(rows=2), Recorder()
+    batch.clean.images.regions.mask[1] = False
+    fused = ForwardPasses(model, batch, record=record).fused()
+    fused.pooled.sum().backward()
+    assert not record.attention["top_down"][1].any()
+    assert all(part.grad.isfinite().all() for part in model.parameters())

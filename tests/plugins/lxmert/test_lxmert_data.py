@@ -201,6 +201,7 @@ def test_vqa_divides_val_by_the_list(official: Path) -> None:
     ({"img_id": "1"}, "'sentf' is missing"),
     ({"img_id": "1", "sentf": {"vqa": ["a"]}, "labelf": {"vqa": []}}, "differ in number"),
     ({"img_id": "1", "sentf": {"vqa": [3]}}, "malformed"),
+    ({"img_id": "1", "sentf": {"vqa": ["a"]}, "labelf": [{}]}, "'labelf' has a wrong type"),
 ])  # fmt: skip
 def test_malformed_pretraining_data_are_named(tmp_path: Path, row: dict, what: str) -> None:
     write(tmp_path / "lxmert/mscoco_train.json", [row])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from typer.testing import CliRunner
+from vlcli_two_tower.towers import TowerModel
 
 from tests.plugins.two_tower import tiny
 from vlcli.cli import app
@@ -377,3 +378,22 @@ def test_packaged_recipes_are_counted(recipe):
     ended = CliRunner().invoke(app, ["count", recipe])
     assert ended.exit_code == 0, ended.stderr
     assert "parameters" in ended.stdout
+
+
+def test_hooks_of_a_tower_are_called(places):
+    model, called = model_of(places, both="clip"), []
+    model.image.register_forward_hook(lambda *_: called.append("image"))
+    model.encode_image(tiny.pictures())
+    assert called == ["image"]
+
+
+def test_mean_and_deviation_have_three_numbers(places):
+    with pytest.raises(ComponentError, match=r"got: \[0.5, 0.5\]"):
+        model_of(places, both="clip", mean=[0.5, 0.5])
+    spec = model_of(places, both="clip", mean=[0.5, 0.4, 0.3]).input_spec()
+    assert spec.mean == (0.5, 0.4, 0.3)
+
+
+def test_a_name_of_timm_for_texts_has_no_vocabulary(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: __file__)  # of any file
+    assert TowerModel.vocabulary_folder({"text": "vit_tiny_patch16_224"}) is None

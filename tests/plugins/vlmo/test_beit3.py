@@ -312,3 +312,12 @@ def test_depth_for_layer_wise_decay() -> None:
     assert depths["words.weight"] == depths["cls_token"] == 0
     assert depths["stack.layers.0.norm.text.weight"] == 1
     assert depths["stack.norm.image.bias"] == depths["word_head.weight"] == LAYERS + 1
+
+
+def test_texts_of_several_lengths_do_not_go_on_together() -> None:
+    model = loaded(released("captions"), captions=True)
+    begun = text().map(lambda tensor: tensor[:, :3].clone())
+    begun.mask = torch.tensor([[True, True, False], [True, True, True], [True, True, True]])
+    begun.special = torch.tensor([[True, False, False]] * 3)
+    with pytest.raises(DataError, match=r"lengths \[1, 2\]"):
+        model.start(model.embed_image(images()), begun)
