@@ -19,6 +19,7 @@ import numpy as np
 
 from vlcli.errors import DataError
 
+_ODD = (ValueError, LookupError, TypeError, AttributeError, OverflowError, OSError, RecursionError, zipfile.BadZipFile)
 NO_AREA = "boxes of no area (width or height not above 0)"
 FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
 Index = Callable[[Any], int]
@@ -43,19 +44,15 @@ def trailing_number(name: str) -> int | None:
 
 @dataclass
 class BoxList:
-    """Boxes of one image.
+    """Boxes of one image. Raises DataError: a coordinate is not finite: RoIAlign would read outside its map.
 
     Attributes:
         boxes: pixels x1 y1 x2 y2 (N, 4), float32.
         scores: confidences (N,).
-        classes: class ids (N,).
-        attributes: attribute ids (N,).
+        classes: class ids (N,); ``attributes`` likewise.
         box_ids: names (N,), strings.
         size: height and width of the image that the boxes were measured in.
         name: the image's file as the boxes' file writes it.
-
-    Raises:
-        DataError: a coordinate is not finite: RoIAlign would read outside its map.
     """
 
     boxes: np.ndarray
@@ -76,7 +73,6 @@ class BoxList:
         return int(self.boxes.shape[0])
 
     def rows(self, index: np.ndarray) -> BoxList:
-        """Return the boxes at ``index``, in that order."""
         columns = {name: value[index] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **columns)
 
@@ -97,12 +93,8 @@ class BoxList:
 
 
 class BoxFile(dict[str, BoxList]):
-    """Boxes by image id, with the names of the file's labels.
-
-    Attributes:
-        categories: name by class id, in the file's order; empty where it lists none.
-        attributes: names by attribute number; empty where it lists none.
-        without_area: number of boxes that were left out because their width or height is not above 0.
+    """Boxes by image id, with name by class id and names by attribute number in the file's order (empty where it has
+    none), and the number of boxes left out because their width or height is not above 0 (``without_area``).
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
@@ -148,9 +140,8 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     Args:
         path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, MAttNet's detections (``image_id``,
             ``box`` as x y width height with the last pixel counted), or a list of one object per image with
-            ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``,
-            ``category_ids``, ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image:
-            x1 y1 x2 y2 [score [class]].
+            ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``, ``category_ids``,
+            ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image: x1 y1 x2 y2 [score [class]].
         format: one of :data:`FORMATS`; by default it is recognised from the content.
         crowds: keep COCO's crowd boxes.
 
@@ -178,7 +169,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     except FileNotFoundError:
         what, hint = "the file of boxes does not exist", "check the path given as boxes"
         raise DataError(what, where=str(path), hint=hint) from None
-    except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError, zipfile.BadZipFile) as error:
+    except _ODD as error:
         what, got = "the file of boxes cannot be read", f"{type(error).__name__}: {error}"
         raise DataError(what, where=str(path), got=got, expected=f"one of {', '.join(FORMATS)}") from None
 
@@ -205,7 +196,7 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
-            boxes = replace(_annotated(notes, size), name=image.get("file_name", str(image["id"])))
+            boxes = replace(_annotated(notes, size), name=str(image.get("file_name") or image["id"]))
             if index is not None:
                 boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
             result.append(boxes)
@@ -265,7 +256,6 @@ def _from_results(content: list[dict[str, Any]]) -> dict[str, BoxList]:
 
 
 def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
-    """MAttNet's detector counts the last pixel in: a box of one pixel has width 1."""
     keys = {"det_id": "id", "category_id": "category_id", "score": "score"}
     rows = []
     for note in content:
@@ -293,7 +283,7 @@ def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
                 raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
         fields = {_COLUMNS[key][0]: values for key, values in columns.items()}
-        result.append(BoxList(boxes, size=size, name=image["file_name"], **fields))
+        result.append(BoxList(boxes, size=size, name=str(image["file_name"]), **fields))
     return _by_id(result)
 
 
