@@ -98,12 +98,7 @@ class RegionHeads(nn.Module):
 
 
 class Detector(nn.Module):
-    """A two-stage detector with Visual Genome's heads, on torchvision's operators.
-
-    Args:
-        family: conventions.
-        sizes: of the network.
-    """
+    """A two-stage detector with Visual Genome's heads by a family's conventions, on torchvision's operators."""
 
     def __init__(self, family: Family, sizes: Architecture) -> None:
         super().__init__()
@@ -115,18 +110,16 @@ class Detector(nn.Module):
 
     @property
     def cell_width(self) -> int:
-        """Channels of the map whose cells :meth:`cells` gives."""
         return self.sizes.pyramid or self.sizes.dim
 
     def cells(self, pixels: Tensor) -> tuple[Tensor, float]:
-        """The map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+        """Return the map of whole pictures, and the side of its cells in pixels (Jiang et al. 2020, grid features).
 
         Args:
             pixels: normalised BGR (B, 3, H, W).
 
         Returns:
-            The last stage on the map that regions are cut from (B, D, h, w); of a pyramid the coarsest map that regions
-            are cut from. The side of a cell in pixels.
+            The last stage on the map that regions are cut from (B, D, h, w); of a pyramid the coarsest of those maps.
         """
         if self.sizes.pyramid:
             coarsest: Tensor = self.backbone(_padded(pixels, self.family.multiple))[3]
@@ -135,7 +128,6 @@ class Detector(nn.Module):
         return whole, 16.0 if self.family.dilated else 32.0
 
     def fold(self) -> None:
-        """Work the frozen normalisations into the convolutions."""
         for module in self.modules():
             if isinstance(module, NormedConv):
                 module.fold()

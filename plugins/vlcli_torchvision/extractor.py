@@ -34,7 +34,6 @@ class Regions:
     scores: Tensor
 
     def rows(self, index: Tensor) -> Regions:
-        """Return those at ``index``."""
         return Regions(self.boxes[index], self.labels[index], self.scores[index])
 
 
@@ -43,7 +42,7 @@ class Choice:
     """Rule by which regions are selected.
 
     Attributes:
-        least: fewest boxes.
+        least: fewest boxes; ``most`` likewise.
         apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
         weaker: fill up with the best of the others where there are fewer than ``least``.
         whole: the whole picture is one more region, after the others.

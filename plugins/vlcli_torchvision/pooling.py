@@ -14,12 +14,7 @@ RESOLUTION = 7
 
 @dataclass
 class DetectorMaps:
-    """Feature maps and picture sizes of a detector's forward pass.
-
-    Attributes:
-        maps: of the backbone, by name: (M, C, h, w).
-        sizes: height and width of each picture as the network saw it, unpadded.
-    """
+    """Maps of a detector's backbone by name (M, C, h, w), and the pictures' heights and widths at its input."""
 
     maps: dict[str, Tensor] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
@@ -55,9 +50,7 @@ def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
 def box_features(network: Any, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
     """Return a row for each box: the box head's output where the detector has one, else the mean of RoIAlign's cells.
 
-    Args:
-        network: a detector of torchvision.
-        boxes: of each picture (N, 4), in pixels as the network saw it.
+    ``boxes`` are those of each picture (N, 4), in pixels as the network saw it.
     """
     rows: Tensor
     if hasattr(network, "roi_heads"):

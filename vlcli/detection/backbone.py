@@ -143,11 +143,8 @@ class RegionBackbone(nn.Module):
         return cast(Tensor, self.body.layer4(maps)) if self.head == "c4-res5" else maps
 
     def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
-        """Return height and width of a cell of :meth:`last_map` in pixels of ``images`` (B, 3, H, W).
-
-        Args:
-            images: the network's input.
-            cells: rows and columns of the map.
+        """Return a cell's height and width in pixels of ``images`` (B, 3, H, W), of :meth:`last_map` with ``cells`` (h,
+        w).
         """
         if self.kind != "timm":
             return (float(2 * self.stride if self.head == "c4-res5" else self.stride),) * 2
@@ -176,9 +173,8 @@ class RegionBackbone(nn.Module):
         return tuple(one.shape[1] for one in maps)
 
     def load(self, path: str | Path) -> WeightsReport:
-        """Load local weights completely; see :func:`vlcli.nn.weights.load_tensors`.
-
-        Takes a backbone's published file and the file of any trained model that holds a ``RegionBackbone``.
+        """Load all of a backbone's published file, or of a trained model's that holds one; see
+        :func:`vlcli.nn.load_tensors`.
         """
         tensors = read_weights(path)
         held = {name: name.split("body.", 1)[1] for name in tensors if name.startswith("body.") or ".body." in name}
@@ -209,10 +205,7 @@ def tiny_conv() -> nn.Sequential:
 
 
 def resnet(arch: str, layout: str) -> nn.Module:
-    """Return a torchvision ResNet without its classifier.
-
-    With the layout ``caffe`` the stride of every bottleneck is in its first 1x1 convolution instead of the 3x3 one.
-    """
+    """Return a torchvision ResNet without classifier; ``caffe``: strides in the first convolution of a bottleneck."""
     body: Any = torchvision.models.get_model(arch, weights=None)
     del body.fc
     for block in body.modules() if layout == "caffe" else ():

@@ -44,7 +44,6 @@ def cell_boxes(
     Args:
         size: height and width of the original picture in pixels.
         cells: rows and columns of the map.
-        geometry: position of the cells.
 
     Returns:
         x1 y1 x2 y2 in pixels of the original picture, cut at its borders (rows * columns, 4); False for cells that lie
@@ -60,9 +59,7 @@ def cell_boxes(
 
 
 def cell_record(item: Prepared, rows: Tensor, geometry: MapGeometry) -> Record:
-    """Return the record of a picture whose regions are the cells of ``rows`` (h, w, D), row by row; cells that show
-    padding alone are left out.
-    """
+    """Return a picture's record whose regions are the cells of ``rows`` (h, w, D), those of padding alone left out."""
     boxes, seen = cell_boxes(item.size, (rows.shape[0], rows.shape[1]), geometry)
     features: NDArray[np.float32] = rows.flatten(0, 1).float().cpu().numpy()
     return Record(id=item.id, features=features[seen], boxes=boxes[seen], size=item.size)
@@ -103,11 +100,9 @@ def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, c
 
 
 def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -> Tensor:
-    """Return the rows that greedy non-maximum suppression keeps, best first.
+    """Return the rows that greedy non-maximum suppression keeps of boxes (N, 4) with scores (N,), best first.
 
     Args:
-        boxes: (N, 4).
-        scores: (N,).
         threshold: overlap (intersection over union) above which the weaker box goes.
         legacy: as the Caffe, Detectron and maskrcnn-benchmark code on a CPU: the far corner is the last pixel, and an
             overlap equal to the threshold is enough.
@@ -119,16 +114,14 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return every proposal's best score among the classes whose suppression it survives, and that class.
+    """Return every proposal's best score (N,) among classes whose suppression it survives (0: none), and the class
+    (N,).
 
     Args:
         probs: (N, C).
         boxes: shared by the classes (N, 4), or of each class (N, C, 4).
-        floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on
-            are those of the whole table.
-
-    Returns:
-        Scores (N,), 0 where a proposal survives nowhere, and classes (N,).
+        floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on are
+            those of the whole table.
     """
     alive = torch.zeros_like(probs)
     columns, rows = (probs >= floor).T.nonzero(as_tuple=True)  # class after class

@@ -30,9 +30,7 @@ T = TypeVar("T")
 def read_bytes(address: str, most: int | None = None) -> bytes:
     """Read a remote file, or its first ``most`` bytes: more where a server cannot send a part.
 
-    Raises:
-        FileNotFoundError: there is none.
-        DataError: it cannot be read in :data:`TRIES` tries.
+    Raises FileNotFoundError: there is none. Raises DataError: it cannot be read in :data:`TRIES` tries.
     """
     system, path = file_system(address)
     if most is not None:
@@ -67,12 +65,7 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def tried(address: str, act: Callable[[], T]) -> T:
-    """Call ``act``, again where it fails.
-
-    Raises:
-        FileNotFoundError: the file is not there.
-        DataError: it failed every time.
-    """
+    """Call ``act``, again where it fails. Raises FileNotFoundError at once, DataError where it failed every time."""
     for number in range(TRIES):
         try:
             return act()
