@@ -1,6 +1,7 @@
 """A two-stage detector: backbone, proposals, regions and heads, by the conventions of a family."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -58,11 +59,9 @@ class RegionHeads(nn.Module):
 
     def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
         if self.family.pool == "pool":
-            out: Tensor = roi_pool(single, boxes, self.resolution, scale)
-        else:
-            aligned = self.family.pool == "align"
-            out = roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
-        return out
+            return cast(Tensor, roi_pool(single, boxes, self.resolution, scale))
+        aligned = self.family.pool == "align"
+        return cast(Tensor, roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned))
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
         rows = torch.cat([F.pad(part, (1, 0), value=float(index)) for index, part in enumerate(boxes)])  # (N, 5)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -193,8 +193,7 @@ class TwoStages(nn.Module):
         def regress() -> Tensor:
             limited = Boxes(predictor.box2box_transform.apply_deltas(deltas, boxes).reshape(-1, 4))
             limited.clip(one.image_size)
-            out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
-            return out
+            return cast(Tensor, limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor)
 
         return detection.Detections(
             boxes=boxes / factor,
@@ -210,10 +209,8 @@ CONSTANTS = ("pixel_mean", "pixel_std")
 
 
 def _module_name(name: str) -> str:
-    for theirs, ours in PUBLISHED.items():
-        if name.startswith(theirs):
-            return f"attributes.{ours}{name.removeprefix(theirs)}"
-    return f"model.{name}"
+    known = (f"attributes.{ours}{name.removeprefix(old)}" for old, ours in PUBLISHED.items() if name.startswith(old))
+    return next(known, f"model.{name}")
 
 
 PACKAGE = "detectron2"

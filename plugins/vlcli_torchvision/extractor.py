@@ -74,8 +74,7 @@ def select(regions: Regions, choice: Choice, cells: Tensor | None, size: tuple[i
     if strong < choice.least and cells is not None:
         kept = _with(kept, cells)
     if choice.whole or not len(kept.scores):
-        height, width = size
-        kept = _with(kept, kept.boxes.new_tensor([[0.0, 0.0, width, height]]))
+        kept = _with(kept, kept.boxes.new_tensor([[0.0, 0.0, size[1], size[0]]]))
     return kept
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,15 +52,13 @@ def box_features(network: Any, seen: DetectorMaps, boxes: list[Tensor]) -> Tenso
 
     ``boxes`` are those of each picture (N, 4), in pixels as the network saw it.
     """
-    rows: Tensor
     if hasattr(network, "roi_heads"):
         heads = network.roi_heads
-        rows = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1)
-    else:  # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
-        width = next(iter(seen.maps.values())).shape[1]
-        maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
-        rows = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3))
-    return rows
+        return cast(Tensor, heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1))
+    # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
+    width = next(iter(seen.maps.values())).shape[1]
+    maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
+    return cast(Tensor, MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3)))
 
 
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:

@@ -98,9 +98,8 @@ def _view(text: Text | None, images: Images | None, text_rows: Tensor, image_row
         text is not None
         and images is not None
         and len(text) == len(images) == len(in_order)
-        and image_rows.shape[1] == 1
         and torch.equal(text_rows, in_order)
-        and torch.equal(image_rows[:, 0], in_order)
+        and torch.equal(image_rows, in_order[:, None])
     )
     return View(text, images, text_rows, image_rows, aligned, marks)
 

@@ -30,8 +30,13 @@ def tokens(caption: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Word:
-    """One concept: a lower-case word with its part of speech (``vlcli.data.english.GROUPS``), its occurrences in the
-    captions, and the pictures that have it in a caption (0: unknown).
+    """One concept.
+
+    Attributes:
+        word: lower-case.
+        pos: part of speech, one of ``vlcli.data.english.GROUPS``.
+        count: occurrences in the captions.
+        images: pictures with the word in a caption; 0: unknown.
     """
 
     word: str
@@ -75,8 +80,9 @@ def build_vocabulary(
 
 
 def read_vocabulary(path: Path) -> list[Word]:
-    """Read lines ``word, POS, count`` or words, or JSON (words, or objects). Raises DataError: damaged, empty, or a
-    word twice.
+    """Read lines ``word, POS, count`` or a word a line, or JSON (words, or objects).
+
+    Raises DataError: the file is missing, malformed, empty, or lists a word twice.
     """
     text = read_text(path)
     words = _from_json(path, text) if text.lstrip().startswith(("[", "{")) else _from_lines(path, text)

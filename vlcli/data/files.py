@@ -162,9 +162,7 @@ def too_much(path: Path, limit: int) -> DataError:
 
 
 def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
-    """Read a JSON document with a top level of ``kind``. Raises DataError: malformed (with line and column), or
-    another.
-    """
+    """Read a JSON document with a top level of ``kind``. Raises DataError: it has another, or is malformed."""
     content = parse_json(read_text(path), str(path))
     if not isinstance(content, kind):
         got, expected = _name(type(content)), _names(kind)

@@ -137,11 +137,10 @@ FILLS = {"classes": -1, "class_scores": 0, "attributes": -1, "attribute_scores":
 
 
 class RegionTable:
-    """The regions of different pictures, padded to a multiple. Raises DataError: the store lacks one, or a damaged
-    record.
+    """The regions of different pictures of a store, padded to a multiple of ``multiple``.
 
     The table has no references to the pictures made from it: in a reference cycle, the arrays would be freed only by
-    Python's cyclic garbage collector.
+    Python's cyclic garbage collector. Raises DataError: the store lacks a picture, or a record is damaged.
     """
 
     def __init__(self, store: FeatureStore, names: Sequence[str], fields: Collection[str], multiple: int = 1) -> None:
@@ -183,9 +182,7 @@ class RegionTable:
         return parts
 
     def regions(self, images: Sequence[ImageSample]) -> Regions | None:
-        """Return regions of pictures of this table as a batch; None where not only features of equal shape were
-        replaced.
-        """
+        """Return the regions of pictures of this table as a batch; None where more than features was replaced."""
         rows: list[int] = []
         changed: list[tuple[int, NDArray[Any]]] = []
         for number, image in enumerate(images):

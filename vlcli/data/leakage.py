@@ -111,9 +111,7 @@ def _in_json(content: Any, where: str) -> Iterator[str]:
 
 
 def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path]:
-    """Return the images of minival and the file that lists them, None without any. Raises DataError: ``file`` is
-    missing.
-    """
+    """Return the images of minival (None without a list) and the file that lists them. DataError: no ``file``."""
     paths = [inside(root, name) for name in ([file] if file else LISTS)]
     if path := next(filter(Path.is_file, paths), None):
         return list(dict.fromkeys(listed_images(path, MINIVAL))), path

@@ -102,12 +102,7 @@ class BatchLoader:
     """
 
     def __init__(
-        self,
-        data: Dataset[Any],
-        unreadable: dict[str, str],
-        workers: int,
-        context: str | None,
-        threaded: bool = True,
+        self, data: Dataset[Any], unreadable: dict[str, str], workers: int, context: str | None, threaded: bool = True
     ) -> None:
         self._epoch, self._unreadable, self.busy, self._threaded = _Epoch(), unreadable, False, threaded
         self._workers: list[BaseProcess] = []

@@ -7,9 +7,7 @@ from vlcli.errors import DataError
 
 
 def label_names(readers: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the labels of several data sets, () of numbers. Raises DataError: two number them
-    differently.
-    """
+    """Return the names of several data sets' labels, () of numbers. Raises DataError: two number them differently."""
     names = [tuple(reader.label_names()) if hasattr(reader, "label_names") else () for reader in readers]
     hint = "give every data set the same list: labels: [WORD, ...] of tables, classes: [WORD, ...] of folders"
     return _common(readers, names, "their labels", hint)

@@ -42,9 +42,13 @@ _PADDED = re.compile(r"(?<!\d)0\d{3,}\Z")
 
 @dataclass(frozen=True)
 class Match:
-    """A file that fits a name: its path relative to the folder of the index, how it differs (``way``, a key of
-    :data:`WAYS`; empty: not at all), the closeness of the last parts from 3 (the same text) to 0 (another ending), and
-    how many folders agree.
+    """A file that fits a name.
+
+    Attributes:
+        file: relative to the folder of the index, with slashes.
+        way: how it differs from the name, a key of :data:`WAYS`; empty: not at all.
+        closeness: of the last parts, from 3 for the same text to 0 for another ending.
+        agree: how many of their folders agree.
     """
 
     file: str
@@ -203,8 +207,9 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
 
 @dataclass
 class PictureFiles:
-    """Finds the files of a reader's pictures; ``ways``: by way of differing, the count, and the first name with its
-    file.
+    """Finds the files of a reader's pictures.
+
+    ``ways`` has, by way of differing, the count of names, and the first with its file.
     """
 
     folder: Path

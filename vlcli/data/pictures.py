@@ -63,8 +63,12 @@ class DecodedImages:
 
 @dataclass
 class Draw:
-    """What the pictures of one example share while a transform works on them: a generator of (seed, epoch, example),
-    the sentence as transformed so far, and whether the only picture was mirrored.
+    """What the pictures of one example share while a transform works on them.
+
+    Attributes:
+        rng: of (seed, epoch, example).
+        text: the sentence, as the transform left it so far.
+        flipped: whether the only picture was mirrored.
     """
 
     rng: np.random.Generator

@@ -173,8 +173,9 @@ class Pipeline(Dataset[Sample]):
         context: str | None = None,
         stride: int = 1,
     ) -> BatchLoader:
-        """Return the batches of one epoch, from ``start_batch`` on. Their content does not depend on ``workers``, which
-        stay alive from one epoch's loader to the next.
+        """Return the batches of one epoch, from ``start_batch`` on. Their content does not depend on ``workers``.
+
+        Worker processes stay alive from one epoch's loader to the next.
 
         Args:
             batch_size: examples over all processes.

@@ -276,8 +276,7 @@ class Reader(NamedPictures):
         return list(range(len(self.class_names())))
 
     def truth(self) -> Truth:
-        """Return annotations that detections are scored against; called once by ``detection``. By default from
-        :meth:`boxes`.
+        """Return annotations that detections are scored against, by default of :meth:`boxes`; called by ``detection``.
 
         Returns:
             The parts of a COCO instances file.

@@ -7,7 +7,12 @@ from typing import Any
 
 @dataclass
 class Truth:
-    """What detections are scored against: the lists of a COCO instances file, and its id of an image by image id."""
+    """Annotations that detections are scored against.
+
+    Attributes:
+        document: ``images``, ``annotations`` and ``categories`` of a COCO instances file, with its own ids.
+        numbers: the file's id of an image, by image id.
+    """
 
     document: dict[str, list[dict[str, Any]]]
     numbers: dict[str, Any] = field(default_factory=dict)

@@ -143,9 +143,7 @@ class RegionBackbone(nn.Module):
         return cast(Tensor, self.body.layer4(maps)) if self.head == "c4-res5" else maps
 
     def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
-        """Return a cell's height and width in pixels of ``images`` (B, 3, H, W), of :meth:`last_map` with ``cells`` (h,
-        w).
-        """
+        """Return height and width of a cell of :meth:`last_map` (h, w cells) in pixels of ``images`` (B, 3, H, W)."""
         if self.kind != "timm":
             return (float(2 * self.stride if self.head == "c4-res5" else self.stride),) * 2
         # timm's reduction of its last map, where the map has as many cells as that makes of the input
@@ -173,8 +171,9 @@ class RegionBackbone(nn.Module):
         return tuple(one.shape[1] for one in maps)
 
     def load(self, path: str | Path) -> WeightsReport:
-        """Load all of a backbone's published file, or of a trained model's that holds one; see
-        :func:`vlcli.nn.load_tensors`.
+        """Load local weights completely; see :func:`vlcli.nn.weights.load_tensors`.
+
+        Takes a backbone's published file and the file of any trained model that holds a ``RegionBackbone``.
         """
         tensors = read_weights(path)
         held = {name: name.split("body.", 1)[1] for name in tensors if name.startswith("body.") or ".body." in name}

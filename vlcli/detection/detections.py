@@ -110,11 +110,11 @@ def detection_record(
         parts = [detections.probs[rows], *([detections.background[rows, None]] if class_probs == "all" else [])]
         fields["class_probs"] = torch.cat(parts[::-1] if detections.background_first else parts, 1)
     if kept is None:
-        fields["class_scores"], fields["classes"] = best_column(detections.probs)
+        fields["class_scores"], fields["classes"] = detections.probs.max(1)
     else:
         fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
     if attributes and detections.attributes is not None:
-        fields["attribute_scores"], fields["attributes"] = best_column(detections.attributes[rows])
+        fields["attribute_scores"], fields["attributes"] = detections.attributes[rows].max(1)
     arrays: dict[str, Any] = {name: value.detach().cpu().numpy() for name, value in fields.items()}
     features = detections.features[rows].float().cpu().numpy()
     if kept is None:
@@ -122,9 +122,3 @@ def detection_record(
     boxes = clip_boxes(kept.boxes.float().cpu(), item.size).numpy()  # rounding may leave by a hair
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2])  # the last pixel of a box thinner than one lies before it
     return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
-
-
-def best_column(probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the highest value of each row (N,) and its column (N,)."""
-    columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
-    return probs.gather(1, columns[:, None])[:, 0], columns

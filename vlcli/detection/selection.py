@@ -20,7 +20,7 @@ from torch import Tensor
 from torchvision.ops import batched_nms
 from torchvision.ops import nms as torchvision_nms
 
-from vlcli.detection.detections import Detections, Selection, best_column
+from vlcli.detection.detections import Detections, Selection
 from vlcli.detection.extractor import Prepared
 from vlcli.features.schema import Record
 
@@ -114,14 +114,16 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return every proposal's best score (N,) among classes whose suppression it survives (0: none), and the class
-    (N,).
+    """Return every proposal's best score (N,) of the classes whose suppression it survives, and that class (N,).
 
     Args:
         probs: (N, C).
         boxes: shared by the classes (N, 4), or of each class (N, C, 4).
         floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on are
             those of the whole table.
+
+    Returns:
+        Scores, 0 where a proposal survives nowhere, and classes.
     """
     alive = torch.zeros_like(probs)
     columns, rows = (probs >= floor).T.nonzero(as_tuple=True)  # class after class
@@ -130,7 +132,7 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
         candidates = boxes[members] if boxes.ndim == 2 else boxes[members, column]
         kept = members[nms(candidates, probs[members, column], threshold, legacy=True)]
         alive[kept, column] = probs[kept, column]
-    return best_column(alive)
+    return alive.max(1)
 
 
 def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:

@@ -93,8 +93,12 @@ class BoxList:
 
 
 class BoxFile(dict[str, BoxList]):
-    """Boxes by image id, with name by class id and names by attribute number in the file's order (empty where it has
-    none), and the number of boxes left out because their width or height is not above 0 (``without_area``).
+    """Boxes by image id, with the names of the file's labels.
+
+    Attributes:
+        categories: name by class id, in the file's order; empty where it lists none.
+        attributes: names by attribute number; empty where it lists none.
+        without_area: number of boxes left out because their width or height is not above 0.
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from vlcli.errors import DataError
 from vlcli.files import is_remote, locked, write_json, written
@@ -54,8 +54,7 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
-        return system_and_path
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(address))
     except (ImportError, ValueError) as error:
         named = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
         package = named.get(address.partition("://")[0].lower())
