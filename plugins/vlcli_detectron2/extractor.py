@@ -275,16 +275,16 @@ class Detectron2Extractor(detection.Extractor):
         cfg = read_config(config, overrides, "cpu")
         if weights is not None and not Path(weights).is_file():
             raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
-        self.labels = class_labels(cfg)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
-        self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS
         if rule == "detectron2":
             nms = heads.NMS_THRESH_TEST if nms is None else nms
             confidence = heads.SCORE_THRESH_TEST if confidence is None else confidence
         self.rule = detection.make_rule(rule, min_boxes, max_boxes, nms, confidence)
+        self.labels = class_labels(cfg)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
+        self.report = self.network.load(weights) if weights else None
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
         self.cells, self.batch_size = boxes == "cells", batch_size

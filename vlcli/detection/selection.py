@@ -22,6 +22,7 @@ from torchvision.ops import nms as torchvision_nms
 
 from vlcli.detection.detections import Detections, Selection
 from vlcli.detection.extractor import Prepared
+from vlcli.errors import UsageError
 from vlcli.features.schema import Record
 
 
@@ -94,7 +95,10 @@ DEFAULTS: dict[RuleName, tuple[float, float]] = {
 
 
 def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, confidence: float | None = None) -> Rule:
-    """Return a rule with its defaults where ``nms`` or ``confidence`` is None."""
+    """Return a rule with its defaults where ``nms`` or ``confidence`` is None. UsageError: not 0 <= least <= most."""
+    if not 0 <= least <= most or most < 1:
+        got, expected = f"min_boxes {least}, max_boxes {most}", "0 <= min_boxes <= max_boxes"
+        raise UsageError("min_boxes and max_boxes disagree", got=got, expected=expected)
     usual = DEFAULTS[name]
     return Rule(name, least, most, usual[0] if nms is None else nms, usual[1] if confidence is None else confidence)
 

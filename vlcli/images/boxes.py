@@ -269,25 +269,20 @@ def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     return {name: _annotated(notes, None) for name, notes in _by_image(rows).items()}
 
 
-_COLUMNS: dict[str, tuple[str, Any]] = {
-    "scores": ("scores", np.float32),
-    "category_ids": ("classes", np.int64),
-    "attribute_ids": ("attributes", np.int64),
-    "box_ids": ("box_ids", np.str_),
-}
+# Of an image in a list, in the order of the fields of `BoxList`.
+_COLUMNS = {"scores": np.float32, "category_ids": np.int64, "attribute_ids": np.int64, "box_ids": np.str_}
 
 
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     result: list[BoxList] = []
     for image in content:
         boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
-        columns = {key: np.asarray(image[key], dtype=dtype) for key, (_, dtype) in _COLUMNS.items() if key in image}
-        for key, values in columns.items():
-            if values.shape != (len(boxes),):
+        columns = [np.asarray(image[key], dtype) if key in image else None for key, dtype in _COLUMNS.items()]
+        for key, values in zip(_COLUMNS, columns, strict=True):
+            if values is not None and values.shape != (len(boxes),):
                 raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
-        fields = {_COLUMNS[key][0]: values for key, values in columns.items()}
-        result.append(BoxList(boxes, size=size, name=str(image["file_name"]), **fields))
+        result.append(BoxList(boxes, *columns, size=size, name=str(image["file_name"])))
     return _by_id(result)
 
 
