@@ -42,7 +42,8 @@ class Choice:
     """Rule by which regions are selected.
 
     Attributes:
-        least: fewest boxes; ``most`` likewise.
+        least: fewest boxes, where there are so many.
+        most: most boxes.
         apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
         weaker: fill up with the best of the others where there are fewer than ``least``.
         whole: the whole picture is one more region, after the others.

@@ -66,7 +66,7 @@ class AnswerList:
 
 
 def read_answers(path: Path) -> AnswerList:
-    """Read a table in a published form. Raises DataError: missing, of another form, or with two equal answers."""
+    """Read a table in a published form. Raises DataError: it is missing, of another form, or has two equal answers."""
     content = read_json(path, (list, dict))
     table = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
     answer, count = next(iter(Counter(table.strings).most_common(1)), ("", 0))

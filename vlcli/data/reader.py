@@ -121,7 +121,7 @@ class Reader(NamedPictures):
             miniature: writes files, draws pictures, and says which numbers a part's pictures have.
 
         Raises:
-            NotImplementedError: recipes that read it cannot be rehearsed.
+            NotImplementedError: the reader has no miniature; recipes that read it cannot be rehearsed.
         """
         raise NotImplementedError(f"{type(self).__name__} has no write_miniature")
 

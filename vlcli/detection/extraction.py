@@ -128,7 +128,7 @@ class _Run:
     seconds: float = 0.0
 
     def plan(self, every: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
-        """Cut the whole list into batches of one input size, on demand (headers take long); yield this process's."""
+        """Yield this process's batches of one input size, cut on demand: a million headers take long to read."""
         for number, start in enumerate(range(0, len(every), WINDOW)):
             window = every[start : start + WINDOW]
             if any(job.id not in done for job in window):

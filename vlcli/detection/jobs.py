@@ -200,7 +200,7 @@ def _each(function: Callable[[Job], T], jobs: Sequence[Job]) -> list[T]:
 
 
 def make_records(extractor: Extractor, items: Items) -> Extracted:
-    """Extract the decoded images of a batch, those whose pixels differ from their header alone."""
+    """Extract the decoded images of a batch; those whose pixels differ from their header, in a group of their own."""
     result = Extracted(failures=[item for item in items if isinstance(item, Failure)])
     groups: dict[tuple[int, ...], list[Prepared]] = defaultdict(list)
     for item in (item for item in items if isinstance(item, Prepared)):

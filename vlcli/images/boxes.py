@@ -49,7 +49,8 @@ class BoxList:
     Attributes:
         boxes: pixels x1 y1 x2 y2 (N, 4), float32.
         scores: confidences (N,).
-        classes: class ids (N,); ``attributes`` likewise.
+        classes: class ids (N,).
+        attributes: attribute ids (N,).
         box_ids: names (N,), strings.
         size: height and width of the image that the boxes were measured in.
         name: the image's file as the boxes' file writes it.

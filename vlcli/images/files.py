@@ -35,7 +35,7 @@ class BadImageError(Exception):
 
 
 def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Read height and width of the upright image (see :func:`open_image`) from its header, of a remote JPEG no more."""
+    """Read height and width of the upright image (see :func:`open_image`) from its header, of a remote JPEG alone."""
     if isinstance(source, str):
         try:
             head = read_bytes(source, HEAD)

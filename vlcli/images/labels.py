@@ -16,7 +16,7 @@ from vlcli.images.boxes import BoxList
 
 @dataclass(frozen=True)
 class Labels:
-    """Names and foreign ids, in the order of the numbers; names are empty where unknown, ids (the file's) never."""
+    """Names (empty where unknown) and the annotation file's ids of classes, in the order of their numbers."""
 
     classes: tuple[str, ...] = ()
     class_ids: tuple[int, ...] = ()

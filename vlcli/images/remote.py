@@ -64,7 +64,7 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def tried(address: str, act: Callable[[], T]) -> T:
-    """Call ``act``, again where it fails. Raises FileNotFoundError at once, DataError where it failed every time."""
+    """Call ``act``, again where it fails. Raises FileNotFoundError at once, DataError after :data:`TRIES` tries."""
     for number in range(TRIES):
         try:
             return act()

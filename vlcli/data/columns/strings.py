@@ -87,7 +87,7 @@ class StringsWriter(AbstractContextManager["StringsWriter"]):
         self._ends.write(bytes(8))
 
     def settle(self) -> None:
-        """Write the strings held, where they are many; called now and then."""
+        """Write the strings held in memory, where they are many; called now and then."""
         if len(self._held) >= _FLUSHED:
             self._flush()
 
