@@ -64,7 +64,7 @@ def _listed(root: Path, named: str) -> Callable[[str], bool]:
     else:
         hits = map(_ENDS_IN.fullmatch, text.splitlines())
         names = [hit[1] for hit in hits if hit and hit[2] == part]
-    files = [path for name in names if (path := PurePosixPath(str(name).lstrip("/"))).name not in ("", "..")]
+    files = [file for name in names if (file := PurePosixPath(str(name).lstrip("/"))).name not in ("", "..")]
     stems = {image_id(file.name) for file in files}
     paths = {file.with_name(image_id(file.name)).parts for file in files}
 

@@ -283,7 +283,8 @@ def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
             if values is not None and values.shape != (len(boxes),):
                 raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
-        result.append(BoxList(boxes, *columns, size=size, name=str(image["file_name"])))
+        scores, classes, attributes, ids = columns
+        result.append(BoxList(boxes, scores, classes, attributes, ids, size, str(image["file_name"])))
     return _by_id(result)
 
 
