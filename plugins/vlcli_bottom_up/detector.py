@@ -1,6 +1,7 @@
 """A two-stage detector: backbone, proposals, regions and heads, by the conventions of a family."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -58,11 +59,9 @@ class RegionHeads(nn.Module):
 
     def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
         if self.family.pool == "pool":
-            out: Tensor = roi_pool(single, boxes, self.resolution, scale)
-        else:
-            aligned = self.family.pool == "align"
-            out = roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
-        return out
+            return cast(Tensor, roi_pool(single, boxes, self.resolution, scale))
+        aligned = self.family.pool == "align"
+        return cast(Tensor, roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned))
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
         rows = torch.cat([F.pad(part, (1, 0), value=float(index)) for index, part in enumerate(boxes)])  # (N, 5)
@@ -98,12 +97,7 @@ class RegionHeads(nn.Module):
 
 
 class Detector(nn.Module):
-    """A two-stage detector with Visual Genome's heads, on torchvision's operators.
-
-    Args:
-        family: conventions.
-        sizes: of the network.
-    """
+    """A two-stage detector with Visual Genome's heads by a family's conventions, on torchvision's operators."""
 
     def __init__(self, family: Family, sizes: Architecture) -> None:
         super().__init__()
@@ -115,18 +109,16 @@ class Detector(nn.Module):
 
     @property
     def cell_width(self) -> int:
-        """Channels of the map whose cells :meth:`cells` gives."""
         return self.sizes.pyramid or self.sizes.dim
 
     def cells(self, pixels: Tensor) -> tuple[Tensor, float]:
-        """The map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+        """Return the map of whole pictures, and the side of its cells in pixels (Jiang et al. 2020, grid features).
 
         Args:
             pixels: normalised BGR (B, 3, H, W).
 
         Returns:
-            The last stage on the map that regions are cut from (B, D, h, w); of a pyramid the coarsest map that regions
-            are cut from. The side of a cell in pixels.
+            The last stage on the map that regions are cut from (B, D, h, w); of a pyramid the coarsest of those maps.
         """
         if self.sizes.pyramid:
             coarsest: Tensor = self.backbone(_padded(pixels, self.family.multiple))[3]
@@ -135,7 +127,6 @@ class Detector(nn.Module):
         return whole, 16.0 if self.family.dilated else 32.0
 
     def fold(self) -> None:
-        """Work the frozen normalisations into the convolutions."""
         for module in self.modules():
             if isinstance(module, NormedConv):
                 module.fold()

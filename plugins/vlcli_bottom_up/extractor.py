@@ -45,7 +45,6 @@ class NetworkOptions:
     seed: int = 0
 
     def family_of(self, name: FamilyName) -> Family:
-        """Return the conventions with the recipe's changes."""
         family = FAMILIES[name]
         sampling = family.sampling if self.sampling is None else (self.sampling, self.sampling)
         resolution = (self.resolution, self.resolution) if self.resolution else family.resolution
@@ -73,9 +72,7 @@ def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, 
 def fitting_detector(
     state: Mapping[str, Tensor], where: str, options: NetworkOptions
 ) -> tuple[Detector, dict[str, Tensor]]:
-    """Return a detector of the sizes of a checkpoint's tensors, and these under its names, with the family's anchors
-    where the checkpoint has none.
-    """
+    """Return a detector of a checkpoint's sizes, and its tensors by the detector's names, with the family's anchors."""
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     family = options.family_of(recognise(state, shapes, where) if options.family == "auto" else options.family)
     tensors = canonical(state)

@@ -1,6 +1,6 @@
 """The published families of Visual Genome detectors: preparation, boxes, heads, sizes, and names of their weights.
 
-Nothing here can be read off a checkpoint; what can (depth, widths, classes) is in :mod:`vlcli_bottom_up.families`.
+A :class:`Family` cannot be read off a checkpoint; an :class:`Architecture` (depth, widths, classes) can.
 """
 
 import re
@@ -137,7 +137,6 @@ class Architecture:
 
     @property
     def dim(self) -> int:
-        """Width of a region's feature."""
         return self.fc if self.pyramid else self.out * 8
 
 

@@ -78,14 +78,7 @@ class ProposalHead(nn.Module):
 
 
 class ProposalNetwork(nn.Module):
-    """Proposals of every image.
-
-    Args:
-        family: conventions.
-        sizes: of the network.
-        channels: of the maps it looks at.
-        strides: of those maps.
-    """
+    """Proposals of every image, from maps of ``channels`` at ``strides``."""
 
     def __init__(self, family: Family, sizes: Architecture, channels: int, strides: Sequence[int]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """ResNet and ResNeXt stages under detectron2's names, and the feature pyramid (Lin et al. 2017)."""
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,7 @@ class NormedConv(nn.Conv2d):
         self.norm: nn.Module = FrozenBatchNorm2d(outputs, eps=NORM_EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.norm(super().forward(x))
-        return out
+        return cast(Tensor, self.norm(super().forward(x)))
 
     @torch.no_grad()
     def fold(self) -> None:

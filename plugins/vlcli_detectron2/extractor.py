@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,12 +35,8 @@ WITHOUT_ATTRIBUTES = {
 def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any:
     """Read a detectron2 configuration: a YAML file, else a name of its model zoo.
 
-    Args:
-        overrides: keys and values in turn; a value is a number, a truth value, or text as detectron2 reads it.
-        device: where the model shall be built.
-
-    Raises:
-        DataError: neither; or a key or value that detectron2 refuses.
+    ``overrides`` are keys and values in turn; a value is a number, a truth value, or text as detectron2 reads it.
+    Raises DataError: neither; or a key or value that detectron2 refuses.
     """
     odd = [key for key in overrides[::2] if not isinstance(key, str)]
     if odd or len(overrides) % 2:
@@ -86,8 +82,8 @@ class TwoStages(nn.Module):
     Args:
         config: of detectron2.
         attributes: outputs of an attribute head; 0 for none.
-        feature: what is stored of a region: ``last``, what the class scores see, or ``first``, the first of a
-            pyramid's two layers (fc6).
+        feature: what is stored of a region: ``last``, what the class scores see, or ``first``, the first of a pyramid's
+            two layers (fc6).
     """
 
     def __init__(self, config: Any, attributes: int, feature: Literal["last", "first"]) -> None:
@@ -155,18 +151,17 @@ class TwoStages(nn.Module):
 
     @property
     def cell_width(self) -> int:
-        """Channels of the map whose cells :meth:`cells` returns."""
         return self.dim if self.c4 else int(self.model.backbone.output_shape()[self._maps[-1]].channels)
 
     def cells(self, pixels: Sequence[Tensor]) -> tuple[Tensor, float]:
-        """Return the map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+        """Return the map of whole pictures, and the side of its cells in pixels (Jiang et al. 2020, grid features).
 
         Args:
             pixels: in the configuration's order of colours, 0..255 (3, h, w).
 
         Returns:
             Of a C4 detector the last stage on the map that regions are cut from, of others the coarsest of those maps
-            (B, D, h, w); the side of a cell in pixels.
+            (B, D, h, w).
         """
         images = self.model.preprocess_image([{"image": image} for image in pixels])
         backbone, name = self.model.backbone, self._maps[-1]
@@ -198,8 +193,7 @@ class TwoStages(nn.Module):
         def regress() -> Tensor:
             limited = Boxes(predictor.box2box_transform.apply_deltas(deltas, boxes).reshape(-1, 4))
             limited.clip(one.image_size)
-            out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
-            return out
+            return cast(Tensor, limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor)
 
         return detection.Detections(
             boxes=boxes / factor,
@@ -215,10 +209,8 @@ CONSTANTS = ("pixel_mean", "pixel_std")
 
 
 def _module_name(name: str) -> str:
-    for theirs, ours in PUBLISHED.items():
-        if name.startswith(theirs):
-            return f"attributes.{ours}{name.removeprefix(theirs)}"
-    return f"model.{name}"
+    known = (f"attributes.{ours}{name.removeprefix(old)}" for old, ours in PUBLISHED.items() if name.startswith(old))
+    return next(known, f"model.{name}")
 
 
 PACKAGE = "detectron2"
@@ -283,16 +275,16 @@ class Detectron2Extractor(detection.Extractor):
         cfg = read_config(config, overrides, "cpu")
         if weights is not None and not Path(weights).is_file():
             raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
-        self.labels = class_labels(cfg)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
-        self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS
         if rule == "detectron2":
             nms = heads.NMS_THRESH_TEST if nms is None else nms
             confidence = heads.SCORE_THRESH_TEST if confidence is None else confidence
         self.rule = detection.make_rule(rule, min_boxes, max_boxes, nms, confidence)
+        self.labels = class_labels(cfg)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
+        self.report = self.network.load(weights) if weights else None
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
         self.cells, self.batch_size = boxes == "cells", batch_size

@@ -34,7 +34,6 @@ class Regions:
     scores: Tensor
 
     def rows(self, index: Tensor) -> Regions:
-        """Return those at ``index``."""
         return Regions(self.boxes[index], self.labels[index], self.scores[index])
 
 
@@ -43,7 +42,8 @@ class Choice:
     """Rule by which regions are selected.
 
     Attributes:
-        least: fewest boxes.
+        least: fewest boxes, where there are so many.
+        most: most boxes.
         apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
         weaker: fill up with the best of the others where there are fewer than ``least``.
         whole: the whole picture is one more region, after the others.
@@ -75,8 +75,7 @@ def select(regions: Regions, choice: Choice, cells: Tensor | None, size: tuple[i
     if strong < choice.least and cells is not None:
         kept = _with(kept, cells)
     if choice.whole or not len(kept.scores):
-        height, width = size
-        kept = _with(kept, kept.boxes.new_tensor([[0.0, 0.0, width, height]]))
+        kept = _with(kept, kept.boxes.new_tensor([[0.0, 0.0, size[1], size[0]]]))
     return kept
 
 

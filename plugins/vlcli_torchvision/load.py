@@ -23,10 +23,9 @@ UNNAMED = ("__background__", "N/A")
 
 @dataclass
 class Loaded:
-    """A detector ready to extract.
+    """A detector of torchvision in evaluation mode, ready to extract.
 
     Attributes:
-        network: torchvision's module, in evaluation mode.
         dim: width of a box's features.
         labels: names and published ids of its classes, numbered from 0 without gaps.
         columns: the network's label of each class.
@@ -58,7 +57,6 @@ class Loaded:
         return None if self.model is None else self.model.attribute_scores(rows)
 
     def move(self, device: torch.device) -> None:
-        """Move the detector to a device."""
         (self.model or self.network).to(device)
         self._numbers = self._numbers.to(device)
 
@@ -66,9 +64,7 @@ class Loaded:
 def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Loaded:
     """Load a trained ``faster-rcnn`` where ``weights`` is a training stage's file, else torchvision's ``arch``.
 
-    Raises:
-        ComponentError: there is no such detector, or the stage trained something else.
-        DataError: the weights are missing, damaged, or of another detector.
+    Raises DataError: the weights are missing, damaged, or of another detector; ComponentError: no such detector.
     """
     folder = find_bundle(Path(weights).parent) if weights else None
     if folder is not None and weights is not None:

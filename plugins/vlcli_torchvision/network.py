@@ -38,7 +38,6 @@ class SameSize(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision h
     """Normalises and pads, and leaves every picture at its size."""
 
     def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
-        """Return the picture as it is."""
         return image, target
 
 
@@ -75,7 +74,6 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         self._wanted: Tensor | None = None
 
     def select_training_samples(self, proposals: list[Tensor], targets: list[dict[str, Tensor]] | None) -> Any:
-        """Choose as torchvision does, and keep the attribute of each chosen box, -1 at background."""
         chosen = super().select_training_samples(proposals, targets)
         _, matched, labels, _ = chosen
         assert targets is not None
@@ -120,11 +118,7 @@ def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def backbone_of(name: str, norm: str) -> tuple[Any, int, int]:
-    """Return the backbone of that name, the number of its maps, and its largest stride.
-
-    Args:
-        norm: of a ResNet: ``frozen`` or ``batch``.
-    """
+    """Return a backbone with ``frozen`` or ``batch`` norms, the number of its maps, and its largest stride."""
     if name == TINY:
         return OneMap(), 1, 8
     resnet = name.startswith(("resnet", "resnext", "wide_resnet"))

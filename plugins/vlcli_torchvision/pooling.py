@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,7 @@ RESOLUTION = 7
 
 @dataclass
 class DetectorMaps:
-    """Feature maps and picture sizes of a detector's forward pass.
-
-    Attributes:
-        maps: of the backbone, by name: (M, C, h, w).
-        sizes: height and width of each picture as the network saw it, unpadded.
-    """
+    """Maps of a detector's backbone by name (M, C, h, w), and the pictures' heights and widths at its input."""
 
     maps: dict[str, Tensor] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
@@ -55,19 +50,15 @@ def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
 def box_features(network: Any, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
     """Return a row for each box: the box head's output where the detector has one, else the mean of RoIAlign's cells.
 
-    Args:
-        network: a detector of torchvision.
-        boxes: of each picture (N, 4), in pixels as the network saw it.
+    ``boxes`` are those of each picture (N, 4), in pixels as the network saw it.
     """
-    rows: Tensor
     if hasattr(network, "roi_heads"):
         heads = network.roi_heads
-        rows = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1)
-    else:  # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
-        width = next(iter(seen.maps.values())).shape[1]
-        maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
-        rows = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3))
-    return rows
+        return cast(Tensor, heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1))
+    # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
+    width = next(iter(seen.maps.values())).shape[1]
+    maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
+    return cast(Tensor, MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3)))
 
 
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:

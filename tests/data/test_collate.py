@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +118,11 @@ def test_region_marks_lie_on_the_first_image() -> None:
     assert (view.images.regions.features[0] == 0).all()
     assert (view.images.regions.features[1][:3] == 2).all()
     assert (batch.clean.images.regions.features[0][:2] == 1).all()  # the clean view is as it was
+
+
+def test_features_of_two_widths_are_no_batch() -> None:
+    with pytest.raises(ValueError, match="broadcast"):
+        collate([Item({"clean": Sample(str(dim), None, [image(1, dim)], {})}, 0) for dim in (3, 2)])
 
 
 def test_aligned_views() -> None:

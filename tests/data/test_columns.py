@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlcli.data import Example, Reader
-from vlcli.data.columns import ColumnExamples, index
+from vlcli.data.columns import ColumnExamples, index, picture_paths
 from vlcli.data.columns.cells import UnwritableError, dumps, loads
+from vlcli.data.columns.strings import Strings
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.generic import Csv, Json, JsonLines
 from vlcli.data.readers.tar_shards import WebDataset
@@ -201,6 +202,20 @@ def test_one_id_of_two_files_makes_paths_of_ids_and_columns_remember_it(tmp_path
     again.cache = columns.cache
     assert (again.examples(), again.ids) == (memory.examples(), "path")
     assert len(list(columns.cache.glob("[!.]*-*"))) == 1
+
+
+def test_a_picture_that_is_named_again_and_again_is_compared_once_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picture_paths, "_RECENT", 1)
+    reads: list[int] = []
+    read = Strings.__getitem__
+    monkeypatch.setattr(Strings, "__getitem__", lambda self, row: reads.append(row) or read(self, row))
+    with picture_paths.PicturePathsWriter(tmp_path, tmp_path, lambda name, *_: ValueError(name)) as writer:
+        for number in range(40):
+            writer.note("ab"[number % 2], str(tmp_path / f"{'ab'[number % 2]}.jpg"))
+    assert len(reads) == 2 * 38
+    assert len(picture_paths.PicturePaths(tmp_path, tmp_path)) == 2
 
 
 def test_columns_are_written_anew_when_the_source_changes(tmp_path: Path) -> None:

@@ -57,7 +57,14 @@ def test_vocabulary_files_are_read_as_written(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("", "no word"), ("a\nb\na\n", "twice"), ("a, NN, many\n", "words.txt:1"), ('["a", 3]', "words"), ("[", "JSON")],
+    [
+        ("", "no word"),
+        ("a\nb\na\n", "twice"),
+        ("a, NN, many\n", "words.txt:1"),
+        ("a, NN, ²\n", "words.txt:1"),
+        ('["a", 3]', "words"),
+        ("[", "JSON"),
+    ],
 )
 def test_damaged_vocabularies_are_told(tmp_path, content, told):
     path = tmp_path / "words.txt"

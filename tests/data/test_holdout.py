@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlcli.data.holdout import select
+from vlcli.data.leakage import held_out
 from vlcli.data.readers.captions import Captions
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
 from vlcli.data.sample import Example
@@ -71,7 +72,25 @@ def test_named_images() -> None:
     assert images_of(select(rows, "not-named:train_* & named:t*", Path())) == {"test_train_3"}
 
 
-@pytest.mark.parametrize("take", ["last:3", "first:", "first:x", "in:", "first", "first:1:y", "named:"])
+def test_entries_of_a_list_that_name_no_file_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("/\n.\n..\na.jpg\n")
+    assert images_of(select([Example(name, None, [name]) for name in "ab"], "in:train.txt", tmp_path)) == {"a"}
+
+
+def test_lists_of_held_out_images(tmp_path: Path) -> None:
+    (tmp_path / "ids.tsv").write_text("a\r\nb\n")
+    (tmp_path / "coco.json").write_text('{"images": [{"file_name": "a.jpg"}, {"id": 42}]}')
+    (tmp_path / "karpathy.json").write_text('{"images": [{"filename": "a.jpg", "cocoid": 42}]}')
+    (tmp_path / "questions.json").write_text('{"questions": null}')
+    assert list(held_out(tmp_path, ["ids.tsv", "coco.json", "questions.json"])) == ["a", "b", "000000000042"]
+    with pytest.raises(DataError, match=r"'id' is missing"):
+        held_out(tmp_path, ["karpathy.json"])
+    (tmp_path / "ids.tsv").write_bytes(b"a\xe9\tb\n")
+    with pytest.raises(DataError, match="not UTF-8 text"):
+        held_out(tmp_path, ["ids.tsv"])
+
+
+@pytest.mark.parametrize("take", ["last:3", "first:", "first:x", "first:-1", "in:", "first", "first:1:y", "named:"])
 def test_unclear_parts_are_refused(take: str) -> None:
     with pytest.raises(DataError, match="not clear"):
         select([Example("a", "s", ["a"])], take, Path())

@@ -157,6 +157,12 @@ def test_a_damaged_array_is_one_or_one_error(
     assert not RAN
 
 
+def test_text_that_is_no_text_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"\x80\x02c_codecs\nencode\nK\x01X\x06\x00\x00\x00latin1\x86R.")
+    with pytest.raises(DataError, match="not plain data"):
+        load_plain(tmp_path / "data", arrays=True)
+
+
 def test_cut_short_and_missing(tmp_path: Path) -> None:
     whole = pickle.dumps([{"a": [1, 2, "three"]}] * 5)
     path = tmp_path / "x.p"

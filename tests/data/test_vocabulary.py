@@ -150,6 +150,11 @@ def test_faults_are_data_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         make(tmp_path)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_piece(tmp_path: Path) -> None:
+    file = _write(tmp_path / "vocab.txt", "\ufeff[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    assert Tokenizer.load(file).ids["pad"] == 0
+
+
 def _write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path

@@ -103,6 +103,24 @@ def test_other_faults(tmp_path):
         read_boxes(tmp_path / "bad.npz")
 
 
+def test_files_that_name_pictures_by_numbers(tmp_path):
+    rows = [{"file_name": 42, "boxes": [[0, 0, 5, 5]]}]
+    content = {"images": [{"id": 42, "file_name": None}], "annotations": [{"image_id": 42, "bbox": [0, 0, 5, 5]}]}
+    for one in (rows, content):
+        boxes = read_boxes(write(tmp_path / "boxes.json", one))
+        assert boxes_for(boxes, "COCO_val2014_000000000042").boxes.tolist() == [[0, 0, 5, 5]]
+    with pytest.raises(DataError, match="two images are called '42'"):
+        read_boxes(write(tmp_path / "boxes.json", rows * 2))
+
+
+@pytest.mark.parametrize(
+    "content", [{"images": [], "annotations": ["bbox"]}, [{"image_id": 1, "bbox": [0, 0, 1, 1], "category_id": 2**70}]]
+)
+def test_odd_contents_are_one_message(tmp_path, content):
+    with pytest.raises(DataError, match="the file of boxes cannot be read"):
+        read_boxes(write(tmp_path / "boxes.json", content))
+
+
 def test_top_orders_and_cuts():
     boxes = BoxList(np.arange(12, dtype=np.float32).reshape(3, 4), scores=np.array([0.1, 0.9, 0.9]))
     assert boxes.top(2).boxes[:, 0].tolist() == [4, 8]

@@ -173,3 +173,12 @@ def test_gqa_scores_say_only_what_the_rows_allow() -> None:
     rows = [{"key": "1", "prediction": "a", "answer": "a"}, {"key": "2", "prediction": "a", "answer": "b"}]
     assert gqa.scores(rows) == {"accuracy": 0.5, "most_frequent": 0.5}
     assert gqa.scores([]) == {}
+
+
+def test_answers_whose_sets_are_not_told_belong_to_none(tmp_path: Path) -> None:
+    file = tmp_path / "all_ans.json"
+    file.write_text('[{"ans": "net", "dsets": null}, {"ans": "dog"}]')
+    assert read_answers(file).sets == ((), ())
+    file.write_text('[{"ans": "net", "dsets": "vqa"}]')
+    with pytest.raises(DataError, match="no list of sets"):
+        read_answers(file)

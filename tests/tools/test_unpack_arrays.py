@@ -17,6 +17,7 @@ from scipy.io import savemat
 from typer.testing import CliRunner
 
 from vlcli.cli import app
+from vlcli.data.arrays import array_tables
 from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine
@@ -215,3 +216,13 @@ def test_damaged_arrays_end_in_words(layout: tuple[Path, Expected], damage: str)
         unpack(source, source.parent / "out")
     assert str(source) in str(met.value.where)
     assert not (source.parent / "out").exists()
+
+
+def test_a_damaged_matlab_file_and_a_number_beside_arrays(tmp_path: Path) -> None:
+    (tmp_path / "train.mat").write_bytes(b"MATLAB 5.0")
+    with pytest.raises(DataError, match="cannot be read"):
+        list(array_tables(tmp_path))
+    (tmp_path / "train.mat").unlink()
+    np.savez(tmp_path / "train.npz", x=pixels(2, 8, 8), y=np.arange(2), data=np.int64(2))
+    [(name, table)] = array_tables(tmp_path)
+    assert (name, table.pictures.shape, table.columns) == ("train", (2, 8, 8), {"label": [0, 1]})

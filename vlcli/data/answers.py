@@ -1,10 +1,7 @@
 """Reads and builds answer tables: the strings of a classifier's rows, in order.
 
-Published forms that are read:
-
-* a list of ``{"ans": "net", "dsets": ["vqa", ...]}`` (LXMERT's ``all_ans.json``);
-* a list of strings (``trainval_label2ans.json``);
-* an object string -> row (``trainval_ans2label.json``).
+Published forms: a list of ``{"ans": "net", "dsets": ["vqa", ...]}`` (LXMERT's ``all_ans.json``), a list of strings
+(``trainval_label2ans.json``), an object string -> row (``trainval_ans2label.json``).
 """
 
 from __future__ import annotations
@@ -30,10 +27,7 @@ _SAME = {word: str(number) for number, word in enumerate(_DIGITS, 1)} | {"grey":
 
 
 def normalise(answer: str) -> str:
-    """Normalise an answer as LXMERT's table does: lower case, without one full stop and articles, few words mapped.
-
-    Articles are removed in the order a, an, the, each once, as in the released code.
-    """
+    """Normalise an answer as LXMERT's code: lower case, no full stop, no a, an, the (each once), few words mapped."""
     answer = answer.lower()
     if answer.endswith("."):
         answer = answer[:-1].strip()
@@ -45,12 +39,7 @@ def normalise(answer: str) -> str:
 
 @dataclass(frozen=True)
 class AnswerList:
-    """The answers of a classifier, in the order of its rows.
-
-    Attributes:
-        strings: the answers.
-        sets: for each, the data sets it belongs to; empty where the file does not say.
-    """
+    """The answers of a classifier by row, and the data sets of each (``sets``; empty where the file does not say)."""
 
     strings: tuple[str, ...]
     sets: tuple[tuple[str, ...], ...] = ()
@@ -64,26 +53,20 @@ class AnswerList:
         return len(self.strings)
 
     def exact(self, answer: str) -> int | None:
-        """Return the row of an answer as it is written."""
         return self._index.get(answer)
 
     def find(self, answer: str) -> int | None:
-        """Return the row of an answer as it is written, else of its normalised form; None where neither is there."""
+        """Return the row of an answer as written, else of its normalised form; None without any."""
         row = self.exact(answer)
         return self._index.get(normalise(answer)) if row is None else row
 
     def only(self, sets: Collection[str]) -> AnswerList:
-        """Return the answers that belong to one of ``sets``, in the same order."""
         kept = [row for row, names in enumerate(self.sets) if not set(names).isdisjoint(sets)]
         return AnswerList(tuple(self.strings[k] for k in kept), tuple(self.sets[k] for k in kept))
 
 
 def read_answers(path: Path) -> AnswerList:
-    """Read a table in any of the published forms.
-
-    Raises:
-        DataError: the file is missing or of another form, or two answers are alike.
-    """
+    """Read a table in a published form. Raises DataError: it is missing, of another form, or has two equal answers."""
     content = read_json(path, (list, dict))
     table = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
     answer, count = next(iter(Counter(table.strings).most_common(1)), ("", 0))
@@ -97,10 +80,10 @@ def _of_list(rows: list[Any], path: Path) -> AnswerList:
     if all(isinstance(row, str) for row in rows):
         return AnswerList(tuple(rows))
     for number, row in enumerate(rows):
-        if not isinstance(row, dict) or not isinstance(row.get("ans"), str):
-            expected = 'a string or {"ans": ..., "dsets": [...]}'
-            raise DataError("An answer has no text.", where=f"{path}[{number}]", got=str(row)[:80], expected=expected)
-    return AnswerList(tuple(row["ans"] for row in rows), tuple(tuple(map(str, row.get("dsets", ()))) for row in rows))
+        if not (isinstance(row, dict) and isinstance(row.get("ans"), str) and isinstance(row.get("dsets") or [], list)):
+            what, expected = "An answer has no text, or no list of sets.", 'a string or {"ans": ..., "dsets": [...]}'
+            raise DataError(what, where=f"{path}[{number}]", got=str(row)[:80], expected=expected)
+    return AnswerList(tuple(row["ans"] for row in rows), tuple(tuple(map(str, row.get("dsets") or ())) for row in rows))
 
 
 def _of_object(rows: dict[str, Any], path: Path) -> AnswerList:
@@ -120,19 +103,14 @@ def answer_rows(table: AnswerList) -> list[dict[str, Any]]:
 def build_answer_table(
     counts: Mapping[str, Mapping[str, int]], size: int = ANSWER_TABLE_SIZE, least: Mapping[str, int] = LEAST
 ) -> AnswerList:
-    """Build a table over several question sets.
+    """Build a table of ``size`` normalised answers over several question sets, in alphabetical order.
 
-    The fine-tuning tables of the sets in ``least`` go in whole, then the most frequent answers of all sets until there
-    are ``size``; where the tables alone are larger, the most frequent of them. Neither the paper nor the released code
-    says how the published table was made; this rule gives its pattern of memberships.
+    The fine-tuning tables of the sets in ``least`` go in whole (answers of so many questions or more), then the most
+    frequent answers of all sets; where the tables alone are larger, the most frequent of them. Neither paper nor code
+    of LXMERT says how its table was made; this rule gives its pattern of memberships.
 
     Args:
         counts: for each set, the number of questions by best answer.
-        size: number of answers.
-        least: for each set that goes in whole, the questions that an answer needs.
-
-    Returns:
-        Normalised answers in alphabetical order with the sets they belong to.
     """
     members: dict[str, dict[str, int]] = {}
     total: Counter[str] = Counter()
@@ -150,8 +128,7 @@ def build_answer_table(
 def best_answer(targets: Mapping[str, Any]) -> str | None:
     """Return the answer that a question's file names, else the one with the highest score; None without any.
 
-    The answer that the file names is spelt as the scores spell it (``t-shirt`` as ``t shirt``), so that a table of best
-    answers has one row for both spellings.
+    A named answer is spelt as the scores spell it (``t-shirt`` as ``t shirt``), so that both have one row in a table.
     """
     answers: Mapping[str, float] = targets.get("answers") or {}
     if targets.get("answer") is None:

@@ -1,13 +1,11 @@
 """Pictures and labels inside arrays: MNIST's idx files, NumPy's, MATLAB's, and the files of CIFAR and STL-10.
 
-Arrays belong together by their names: ``train_images`` and ``train_labels``, ``x_test`` and ``y_test``,
-``train-images-idx3-ubyte.gz`` and ``train-labels-idx1-ubyte.gz``. What is left of a name is that of the table.
+Arrays belong together by their names (``train_images`` and ``train_labels``, ``x_test`` and ``y_test``); the rest of a
+name is the table's.
 """
 
 import math
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from vlcli.data.files import read_content, read_text
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.sheets import check_unpacked
-from vlcli.errors import DataError
+from vlcli.errors import DataError, VlcliError
 from vlcli.files import walk
 
 Array = NDArray[Any]
@@ -46,21 +44,22 @@ class ArrayTable(NamedTuple):
 
 
 def array_files(source: Path) -> list[Path]:
-    """Return the files that hold arrays, by their names: the source itself, or those below it."""
+    """Return the files below ``source``, or itself, that hold arrays by their names."""
     files = [source] if source.is_file() else [path / name for path, names in walk(source) for name in names]
     return [file for file in files if _opener(file) is not None]
 
 
 def array_tables(source: Path) -> Iterator[tuple[str, ArrayTable]]:
-    """Yield the tables in the arrays of a file or folder, by name; one that lies in several files comes in pieces.
+    """Yield the tables in the arrays of a file or folder, by name; a table of several files comes in pieces.
 
-    Raises:
-        DataError: a file is damaged, arrays are no pictures, or pictures and labels differ in number.
+    Raises DataError: a file is damaged, arrays are no pictures, or pictures and labels differ in number.
     """
     files = array_files(source)
     pieces: dict[tuple[Path, str], dict[str, list[Array]]] = {}
     for file in files:
         for key, array in _opened(file).items():
+            if not array.ndim:
+                continue  # a number beside the arrays
             role, table = _meaning(key, file)
             pieces.setdefault((file.parent, table), {}).setdefault(role, []).append(array)
     several = len({file.parent for file in files}) > 1
@@ -81,7 +80,6 @@ def _words(name: str) -> list[str]:
 
 
 def _meaning(key: str, file: Path) -> tuple[str, str]:
-    """Return the column of an array, and the name of its table: what its key, else its file's name, has beside."""
     stem = file.name.lower().removesuffix(".gz").removesuffix(file.suffix.lower())
     words = next((some for some in (_words(key), _words(stem)) if {*some} & (_PICTURES | _LABELS)), [])
     role = ("coarse_" if "coarse" in words else "") + ("label" if _LABELS & {*words} else "image")
@@ -148,7 +146,9 @@ def _opened(file: Path) -> dict[str, Array]:
     assert opener is not None
     try:
         return opener(file)
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except VlcliError:
+        raise
+    except Exception as error:  # each format has errors of its own
         got, hint = f"{type(error).__name__}: {str(error)[:120]}", "is it complete?"
         raise DataError("The file of arrays cannot be read.", where=str(file), got=got, hint=hint) from None
 

@@ -57,7 +57,7 @@ def two_files(name: str, first: Path, second: Path, label: str) -> SameIdError:
 
 
 def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") -> DataError:
-    """Make the error for two pictures of two data sets with one id."""
+    """Make the error for two pictures with one id in two data sets."""
     return DataError(
         f"Two pictures have the id {name!r}.",
         where=label,
@@ -68,15 +68,12 @@ def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") ->
 
 
 def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> dict[Any, Any]:
-    """Return rows by their id; equal rows count once.
+    """Return rows by their id; equal rows count once. Raises DataError: different rows have one id, or one has none.
 
     Args:
         name: the field that holds the id: ``question_id``.
         where: file and list: ``FILE: annotations``.
-        needed: refuse rows without an id; else their number is the id.
-
-    Raises:
-        DataError: two different rows have one id (the message names both places), or one has none.
+        needed: refuse rows without an id; else their key is ``("row", number)``.
     """
     numbers: dict[Any, int] = {}
     for number, row in enumerate(rows):
@@ -89,15 +86,11 @@ def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> di
 
 
 def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], Example]) -> None:
-    """Refuse a data set in which two examples have one key.
+    """Refuse a data set in which two examples have one key; the message says where both stand.
 
     Args:
-        reader: a :class:`vlcli.data.reader.Reader`.
-        hashes: (N,) of the keys, in the order of the examples.
+        hashes: (N,) hashes of the keys, in the order of the examples.
         example_at: returns an example by its row; called where two hashes are equal.
-
-    Raises:
-        DataError: two have one key; the message says where both stand.
     """
     column = np.array(hashes, np.int64)
     order = np.argsort(column, kind="stable")
@@ -132,15 +125,9 @@ MOST_LETTERS = 1_000_000
 
 
 def sentence(text: Any, where: str, field: str = "text") -> str:
-    """Check that a value of a file is a sentence, and strip it.
+    """Strip a sentence of a file, its ``field`` at ``where`` (``FILE:line``).
 
-    Args:
-        text: the value.
-        where: ``file:line`` or the like, for the message.
-        field: the value's name in the file.
-
-    Raises:
-        DataError: it is no text, too long, or holds half of a surrogate pair.
+    Raises DataError: it is no text, too long, or holds half of a surrogate pair.
     """
     if not isinstance(text, str):
         got = f"{shown(text)} ({type(text).__name__})"
@@ -160,11 +147,7 @@ def sentence(text: Any, where: str, field: str = "text") -> str:
 
 
 def check_texts(examples: Iterable[Example], where: str) -> None:
-    """Check every sentence, label and answer of ``examples``.
-
-    Raises:
-        DataError: one is not; the message names the example.
-    """
+    """Check every sentence, label and answer as :func:`sentence` does; the error names the example."""
     for example in examples:
         for text in example.choices if example.text is None else (example.text, *example.choices):
             sentence(text, f"{where}, example {example.key!r}")

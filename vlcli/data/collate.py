@@ -20,25 +20,17 @@ CLEAN = "clean"
 
 @dataclass
 class Item:
-    """One example in all its views.
-
-    Attributes:
-        views: sample by view, ``clean`` always.
-        seed: a number for (seed, epoch, example).
-    """
+    """One example: its sample by view, ``clean`` always, and a number for (seed, epoch, example)."""
 
     views: dict[str, Sample]
     seed: int
 
 
 def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Batch:
-    """Collate B examples into one batch.
+    """Collate B examples with the same views and the same number of images into one batch.
 
-    In the clean view a text or image that several examples share is one row. A side that no corruption touched in any
-    example is the clean view's very object; a touched side has a row of its own for each example.
-
-    Args:
-        items: the examples, all with the same views and the same number of images.
+    In the clean view, a text or image of several examples is one row. A side that no corruption touched in any example
+    is the clean view's very object; a touched side has a row for each example.
     """
     clean = [item.views[CLEAN] for item in items]
     base = _clean_view(clean, pad_id, multiple)
@@ -64,7 +56,6 @@ def _clean_view(samples: list[Sample], pad_id: int, multiple: int) -> View:
 
 
 def _text_rows(texts: Sequence[TextSample | None]) -> tuple[list[int], list[TextSample]]:
-    """Return the row of each sentence, and the different ones; equal keys of two data sets may be different texts."""
     known: dict[str, list[int]] = {}
     rows: list[int] = []
     kept: list[TextSample] = []
@@ -107,9 +98,8 @@ def _view(text: Text | None, images: Images | None, text_rows: Tensor, image_row
         text is not None
         and images is not None
         and len(text) == len(images) == len(in_order)
-        and image_rows.shape[1] == 1
         and torch.equal(text_rows, in_order)
-        and torch.equal(image_rows[:, 0], in_order)
+        and torch.equal(image_rows, in_order[:, None])
     )
     return View(text, images, text_rows, image_rows, aligned, marks)
 
@@ -120,7 +110,6 @@ def _images_touched(sample: Sample, clean: Sample) -> bool:
 
 
 def _differs(one: Any, other: Any) -> bool:
-    """Whether a part was replaced: forks share every value with their original until a corruption replaces it."""
     if one is None or other is None or type(one) is not type(other):
         return one is not other
     return any(vars(one).get(name) is not value for name, value in vars(other).items())
@@ -226,7 +215,7 @@ def _padded(arrays: Sequence[NDArray[Any] | None], sides: tuple[int, ...], fill:
         padded.fill(fill)
     for row, array in zip(padded, arrays, strict=True):
         if array is not None:
-            row[tuple(map(slice, array.shape))] = array
+            row[tuple(map(slice, array.shape[: len(sides)]))] = array
     return torch.from_numpy(padded)
 
 
@@ -284,7 +273,7 @@ def _concepts(images: Sequence[ImageSample]) -> Concepts:
 
 
 def collate_targets(targets: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Collate targets by name: a tensor (B, ...) of numbers of one shape, else a list (None where one lacks it)."""
+    """Collate targets by name: a tensor (B, ...) of numbers of one shape, else a list with None for absent ones."""
     return {name: _target([target.get(name) for target in targets]) for name in _names(targets)}
 
 

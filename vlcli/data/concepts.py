@@ -36,7 +36,7 @@ class Word:
         word: lower-case.
         pos: part of speech, one of ``vlcli.data.english.GROUPS``.
         count: occurrences in the captions.
-        images: pictures with the word in a caption; 0 where not known.
+        images: pictures with the word in a caption; 0: unknown.
     """
 
     word: str
@@ -53,18 +53,13 @@ def build_vocabulary(
     function_words: bool = False,
     min_count: int = 1,
 ) -> list[Word]:
-    """Return the most frequent words of captions.
+    """Return the most frequent words of captions. Raises DataError: no word is left.
 
     Args:
         captions: the captions of each picture.
         size: most words; 0 for all.
-        pos: parts of speech that are kept; all of ``GROUPS`` is the published choice.
+        pos: parts of speech that are kept; all of ``GROUPS`` is the published choice. UsageError: an unknown one.
         function_words: keep articles, auxiliaries and the like whose part of speech would pass.
-        min_count: how often a word must occur.
-
-    Raises:
-        UsageError: an unknown part of speech.
-        DataError: no word is left.
     """
     if unknown := sorted(set(pos) - set(GROUPS)):
         raise UsageError("There is no such part of speech.", got=", ".join(unknown), expected=", ".join(GROUPS))
@@ -85,10 +80,9 @@ def build_vocabulary(
 
 
 def read_vocabulary(path: Path) -> list[Word]:
-    """Read a vocabulary file: lines ``word, POS, count`` or a word a line, or JSON (words, or objects).
+    """Read lines ``word, POS, count`` or a word a line, or JSON (words, or objects).
 
-    Raises:
-        DataError: it is missing, malformed, empty, or lists a word twice.
+    Raises DataError: the file is missing, malformed, empty, or lists a word twice.
     """
     text = read_text(path)
     words = _from_json(path, text) if text.lstrip().startswith(("[", "{")) else _from_lines(path, text)
@@ -105,7 +99,7 @@ def _from_lines(path: Path, text: str) -> list[Word]:
         parts = [part.strip() for part in line.split(",")]
         if not parts[0]:
             continue
-        if len(parts) > 3 or (len(parts) == 3 and not parts[2].isdigit()):
+        if len(parts) > 3 or (len(parts) == 3 and not parts[2].isdecimal()):
             expected = "a word, or: word, POS, count"
             raise DataError("The line is no word.", where=f"{path}:{number}", got=line, expected=expected)
         pos = parts[1] if len(parts) > 1 else part_of_speech(parts[0].lower())
@@ -135,7 +129,7 @@ def write_vocabulary(path: Path, words: Sequence[Word]) -> Path:
 
 
 def captions_by_image(readers: Iterable[Reader]) -> dict[tuple[str, str], list[str]]:
-    """Return every caption of every picture of some data sets, by (number of the data set, image id)."""
+    """Return the captions of every picture, by (number of the data set, image id)."""
     captions: dict[tuple[str, str], list[str]] = {}
     for number, reader in enumerate(readers):
         for example in reader.examples():
@@ -145,11 +139,7 @@ def captions_by_image(readers: Iterable[Reader]) -> dict[tuple[str, str], list[s
 
 
 class ByImage(Reader):
-    """A caption data set with one example a picture, whose target ``words`` are those of all its captions.
-
-    Args:
-        inner: the data set; every example must have one picture.
-    """
+    """A caption data set with one example a picture, whose target ``words`` are those of all its captions."""
 
     def __init__(self, inner: Reader) -> None:
         super().__init__(inner.root, split=inner.split_names)
@@ -187,11 +177,9 @@ REFERENCES = "references"
 
 
 class WithReferences(ByImage):
-    """A caption data set whose examples have all captions of their pictures.
+    """A caption data set whose examples have all captions of their pictures; those of one example are a group.
 
-    Args:
-        inner: the data set; several pictures an example are one group.
-        by_picture: one example a picture (or group), its caption drawn anew each epoch; else every example.
+    ``by_picture``: one example a picture (or group), its caption drawn anew each epoch; else every example.
     """
 
     def __init__(self, inner: Reader, *, by_picture: bool) -> None:
@@ -211,12 +199,9 @@ class WithReferences(ByImage):
 
 
 class OfAlbum(ByImage):
-    """A data set of stories whose examples have all stories of their album.
+    """A data set of stories whose examples have all stories of their album, named by the target ``album``.
 
-    Args:
-        inner: the data set.
-        album: the target that names an example's album.
-        first: only the first story of each album; else every example.
+    ``first``: only the first story of each album; else every example.
     """
 
     def __init__(self, inner: Reader, album: str, *, first: bool) -> None:
@@ -231,7 +216,6 @@ class OfAlbum(ByImage):
 def _with_references(
     examples: Sequence[Example], group_of: Callable[[Example], Hashable]
 ) -> tuple[list[Example], list[Example]]:
-    """Return examples with all sentences of their group, and the first of each group."""
     texts: dict[Hashable, list[str]] = defaultdict(list)
     first: dict[Hashable, Example] = {}
     changed = []

@@ -31,15 +31,9 @@ class Examples:
     """Examples of data sets in file order, each loaded on demand; those whose images are missing are left out.
 
     Args:
-        readers: data sets.
-        sentences: turns text into ids.
-        images: loads images.
-        seed: the run's seed: which of several captions an example has, and what a random transform draws.
-        missing: ``error`` or ``drop``: what to do with examples whose images are not there.
+        seed: the run's seed: decides which of several captions an example has, and what a random transform draws.
+        missing: ``error`` or ``drop``, for examples whose images are not there; DataError with ``error``.
         augments: whether pictures are transformed anew for each example and epoch.
-
-    Raises:
-        DataError: an image is missing, and ``missing`` is ``error``.
     """
 
     def __init__(
@@ -72,7 +66,7 @@ class Examples:
         self._tokens = [self.sentences.beside(part) for part in self._parts]
 
     def only(self, examples: Sequence[Example]) -> Examples:
-        """Return a copy that loads other examples: their images must be among those of these data sets."""
+        """Return a copy that loads other examples, whose images must be among those of these data sets."""
         other = copy(self)
         other.all, other.starts = list(examples), [0, len(examples)]
         other._parts, other._tokens = [other.all], [None]
@@ -84,11 +78,7 @@ class Examples:
         return f"{self._reader_of(index)}/{self.all[index].key}" + (f"#{turn}" if turn else "")
 
     def read_together(self, codes: Sequence[int]) -> dict[int, TextSample]:
-        """Read the examples of a batch that are in columns, all in one go.
-
-        Returns:
-            Sentences by the examples' numbers, for :meth:`sample`: those whose ids are kept beside columns.
-        """
+        """Return a batch's sentences whose ids are beside columns, by the examples' numbers, for :meth:`sample`."""
         texts: dict[int, TextSample] = {}
         wanted: dict[int, list[int]] = defaultdict(list)
         for index in (code % len(self.all) for code in codes):
@@ -111,9 +101,8 @@ class Examples:
 
         Args:
             epoch: decides the caption, where it has several, and what a random transform draws.
-            key: of :meth:`key`.
-            image_of: gives an image by name, where nothing is drawn for it.
-            texts: of :meth:`read_together`; each is taken out, so that nobody else has it.
+            image_of: gives an image by name, where no transform draws for it.
+            texts: of :meth:`read_together`; the example's is taken out, so that it has one owner.
         """
         example = self.all[index]
         text, text_key = example.text, example.text_key
@@ -141,7 +130,7 @@ class Examples:
         return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
-        """Draw another example of the same data set as ``index``; its images load when they are looked at."""
+        """Draw another example of the same data set as ``index``; its images load on first access."""
         reader = self._reader_of(index)
         start, count = self.starts[reader], len(self._parts[reader])
         other = index
@@ -179,14 +168,7 @@ class Examples:
 
 
 class CorruptionStep:
-    """The corruptions of the objectives by view, in each view in the order of phases.
-
-    Args:
-        corruptions: in the objectives' order.
-        tokenizer: for models that read text.
-        length: longest text in pieces.
-        seed: the run's seed.
-    """
+    """The corruptions of the objectives by view, in each view in the order of phases."""
 
     def __init__(
         self, corruptions: Sequence[Corruption], tokenizer: Tokenizer | None, length: int | None, seed: int

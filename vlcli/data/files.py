@@ -32,11 +32,7 @@ def is_picture_file(name: str) -> bool:
 
 
 def inside(root: Path, path: str | Path) -> Path:
-    """Return ``path`` under ``root``; absolute paths stay as they are.
-
-    Raises:
-        DataError: a relative path leaves ``root``.
-    """
+    """Return ``path`` under ``root``, absolute paths unchanged. Raises DataError: a relative path leaves ``root``."""
     target = Path(path).expanduser()
     if target.is_absolute():
         return target
@@ -60,7 +56,7 @@ def prefix(folder: str) -> str:
 
 
 def known_encoding(name: str) -> str:
-    """Check the name of a text encoding and return it. Raises DataError: Python knows none of this name."""
+    """Return the name of a text encoding. Raises DataError: Python knows none of this name."""
     try:
         "".encode(name)
         codecs.lookup(name)
@@ -87,11 +83,7 @@ def read_content(path: Path) -> bytes:
 def text_lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
     """Yield the lines of a text file, gzip or not, without their ends (a newline alone is one).
 
-    Args:
-        errors: what becomes of bytes that are no text, see :meth:`bytes.decode`.
-
-    Raises:
-        DataError: as :func:`read_text`, when the fault is met.
+    ``errors`` is that of :meth:`bytes.decode`. Raises DataError as :func:`read_text`, on reaching the fault.
     """
     with _readable(path, encoding), path.open("rb") as file:
         source: Any = _Unpacking(file, path) if file.peek(2).startswith(_GZIP) else file
@@ -100,7 +92,7 @@ def text_lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> I
 
 
 def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
-    """Yield the lines of :func:`text_lines` that are not blank, stripped, each with its place (``FILE:line``)."""
+    """Yield the lines of :func:`text_lines` that are not blank, stripped, each behind its place (``FILE:line``)."""
     for number, line in enumerate(text_lines(path, encoding), 1):
         if text := line.strip():
             yield f"{path}:{number}", text
@@ -133,7 +125,6 @@ class _Unpacking(gzip.GzipFile):
         self._path, self._limit, self._count = path, unpacked_limit(path.stat().st_size), 0
 
     def read1(self, size: int = -1) -> bytes:
-        """Read and count bytes."""
         content = super().read1(size)
         self._count += len(content)
         if self._count > self._limit:
@@ -142,24 +133,17 @@ class _Unpacking(gzip.GzipFile):
 
 
 def unpacked_limit(packed: int) -> int:
-    """Return how many bytes a gzip file of ``packed`` bytes may unpack to.
+    """Return how many bytes a gzip file of ``packed`` bytes may unpack to: 100 times as many, at least 256 MB.
 
-    100 times as many, but 256 MB always, or ``VLCLI_UNPACKED_MB``: text packs to a third or a tenth; a hundredth is a
-    file made to fill the memory.
-
-    Raises:
-        UsageError: the variable holds no number.
+    ``VLCLI_UNPACKED_MB`` sets another limit. Text packs to a third or a tenth; a hundredth is a file made to fill the
+    memory.
     """
     megabytes = megabytes_of(UNPACKED, "megabytes, such as 4000")
     return max(256 * 10**6, 100 * packed) if megabytes is None else megabytes * 10**6
 
 
 def megabytes_of(variable: str, expected: str) -> int | None:
-    """Read the number of an environment variable; None where it is not set.
-
-    Raises:
-        UsageError: the variable holds no number.
-    """
+    """Return the number of an environment variable; None where it is not set. Raises UsageError: it is no number."""
     text = os.environ.get(variable, "")
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UsageError(f"{variable} is no number.", got=shown(text), expected=expected)
@@ -178,11 +162,7 @@ def too_much(path: Path, limit: int) -> DataError:
 
 
 def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
-    """Read a JSON document whose top level is of ``kind``.
-
-    Raises:
-        DataError: malformed (with line and column), or something else at the top.
-    """
+    """Read a JSON document with a top level of ``kind``. Raises DataError: it has another, or is malformed."""
     content = parse_json(read_text(path), str(path))
     if not isinstance(content, kind):
         got, expected = _name(type(content)), _names(kind)
@@ -239,16 +219,12 @@ def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def first_object(rows: Any) -> dict[str, Any]:
-    """Return the first of a list of objects; an empty one where it is no such list."""
+    """Return the first of a list of objects; ``{}`` for anything else."""
     return rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
 
 
 def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """Return ``row[key]``, which must be of ``kind``.
-
-    Raises:
-        DataError: absent or of another type.
-    """
+    """Return ``row[key]``, which must be of ``kind``. Raises DataError: absent or of another type."""
     if not isinstance(row, dict) or key not in row:
         got = ", ".join(map(str, row)) if isinstance(row, dict) else _name(type(row))
         raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {_names(kind)}")
@@ -268,7 +244,7 @@ def _name(kind: type) -> str:
 
 
 def parsed(cell: str) -> Any:
-    """Return a cell's JSON value; the cell itself where it is none."""
+    """Return a cell's JSON value, else the cell itself."""
     try:
         return json.loads(cell)
     except (ValueError, RecursionError):
@@ -276,14 +252,11 @@ def parsed(cell: str) -> Any:
 
 
 def records_of(content: Any, where: str) -> list[Any]:
-    """Return the rows of a JSON document.
+    """Return the rows of a JSON document. Raises DataError: there are none.
 
     They are a list's entries, an object's values, the entries of the lists in an object (of all of them where all have
-    the same fields, else of the first), or what stands at one place of all columns (as pandas writes a table). A row
-    without the field ``key`` gets that of its object or list there.
-
-    Raises:
-        DataError: there are none.
+    the same fields, else of the first), or the cells at one place of all columns (as pandas writes a table). A row
+    without the field ``key`` gets that of its object or list.
     """
     if isinstance(content, list):
         return content
@@ -303,7 +276,6 @@ def records_of(content: Any, where: str) -> list[Any]:
 
 
 def _columns_of(content: dict[str, Any]) -> list[list[Any]]:
-    """Return the columns of a table that is written column by column, as lists or as objects of row numbers."""
     columns = list(content.values())
     if _are_objects(columns) and list(columns[0]) == list(map(str, range(len(columns[0])))):
         columns = [list(one.values()) for one in columns if list(one) == list(columns[0])]
@@ -316,13 +288,10 @@ def _are_objects(values: Collection[Any]) -> bool:
 
 
 def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[str, Any]]:
-    """Return a row for each object in the column ``each``, with the other columns of the row that holds it.
+    """Return a row for each object in the column ``each``, with the other columns of the outer row.
 
-    Args:
-        each: a column of lists of objects, or several columns of lists of which the entries at a place go together.
-
-    Raises:
-        DataError: the cell holds anything else.
+    ``each`` is a column of lists of objects, or several columns of lists of which the entries at a place go together.
+    Raises DataError: the cell holds anything else.
     """
     if not isinstance(each, str):
         cells = [row.get(name) for name in each] if isinstance(row, dict) else []
@@ -333,18 +302,18 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
         rest = {name: value for name, value in row.items() if name not in each}
         return [rest | dict(zip(each, together, strict=True)) for together in zip(*lists, strict=True)]
     cell = row.get(each) if isinstance(row, dict) else None
-    if cell not in (None, []) and not (isinstance(cell, list) and _are_objects(cell)):
+    if cell is not None and not (isinstance(cell, list) and all(isinstance(one, dict) for one in cell)):
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
     return [{name: value for name, value in row.items() if name != each} | inner for inner in cell or ()]
 
 
 def as_object(row: Any) -> Any:
-    """Return a list as an object with the fields ``column1``, ``column2`` ..., anything else as it is."""
+    """Return a list as an object with the fields ``column1``, ``column2`` ...; other values unchanged."""
     return {f"column{number}": cell for number, cell in enumerate(row, 1)} if isinstance(row, list) else row
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, both in the order in which they come first."""
+    """Return the values of each key, both in the order of first use."""
     groups: dict[K, list[V]] = {}
     for key, one in pairs:
         groups.setdefault(key, []).append(one)
@@ -352,7 +321,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def picture_stems(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield name without ending, and name, of those files that are pictures."""
+    """Yield name without ending, and name, of the files that are pictures."""
     for name in names:
         stem, _, suffix = name.rpartition(".")
         if stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:

@@ -49,7 +49,6 @@ def listed_files(take: str, root: Path) -> list[Path]:
 
 
 def _file_of(root: Path, named: str) -> tuple[Path, str]:
-    """Return the file of ``FILE`` or ``FILE=PART``, and the part."""
     whole, (file, _, part) = inside(root, named), named.rpartition("=")
     return (inside(root, file), part) if file and not whole.is_file() else (whole, "")
 
@@ -65,7 +64,7 @@ def _listed(root: Path, named: str) -> Callable[[str], bool]:
     else:
         hits = map(_ENDS_IN.fullmatch, text.splitlines())
         names = [hit[1] for hit in hits if hit and hit[2] == part]
-    files = [PurePosixPath(str(name).lstrip("/")) for name in names]
+    files = [file for name in names if (file := PurePosixPath(str(name).lstrip("/"))).name not in ("", "..")]
     stems = {image_id(file.name) for file in files}
     paths = {file.with_name(image_id(file.name)).parts for file in files}
 
@@ -115,6 +114,8 @@ def _drawn(groups: set[str], kind: str, words: list[str]) -> set[str]:
     def number(name: str) -> float:
         return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:6], "big") / 2**48  # in [0, 1)
 
+    if words[0].lstrip().startswith("-"):
+        raise ValueError
     if bounds == 1 and "." not in words[0]:
         return set(sorted(sorted(groups), key=number)[: int(words[0])])
     if not all("." in word for word in words[:bounds]):

@@ -19,12 +19,8 @@ class PictureError(DataError):
 def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
     """Read a picture as RGB, rotated as its EXIF says.
 
-    Args:
-        path: the file.
-        raw: height and width that its boxes were measured in; where those are the stored picture's, it is not rotated.
-
-    Raises:
-        PictureError: missing, empty, truncated, no picture, or larger than a picture can sensibly be.
+    ``raw`` is the height and width that its boxes were measured in; where those are the stored picture's, it is not
+    rotated. Raises PictureError: missing, empty, truncated, no picture, or larger than a picture can sensibly be.
     """
     try:
         return open_image(path, raw=raw)
@@ -63,13 +59,11 @@ def to_array(
     short: int = 0,
     long: int = 0,
 ) -> NDArray[np.float32]:
-    """Convert a picture to (3, H, W) float32, resized and normalised.
+    """Convert an RGB picture to (3, H, W) float32, resized and normalised.
 
     Args:
-        image: RGB.
         size: height and width; None keeps the picture's.
-        mean: per channel, of values in [0, 1].
-        std: per channel.
+        mean: per channel, of values in [0, 1]; ``std`` likewise.
         short: without ``size``: pixels of the shorter side; 0 keeps the size.
         long: with ``short``: most pixels of the longer side; 0 for no limit.
     """

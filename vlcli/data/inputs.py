@@ -29,13 +29,7 @@ NOTHING_LEFT = "The data are empty: no example is left."
 
 
 class Sentences:
-    """Tokenizes sentences, and keeps the first :data:`REMEMBERED` of a process.
-
-    Args:
-        tokenizer: None where the model reads no text.
-        wanted: whether the model reads text.
-        length: longest text in pieces; None: no limit.
-    """
+    """Tokenizes sentences of at most ``length`` pieces, and keeps the first :data:`REMEMBERED` of a process."""
 
     def __init__(self, tokenizer: Tokenizer | None, wanted: bool, length: int | None) -> None:
         self.tokenizer, self.wanted, self.length = tokenizer, wanted, length
@@ -45,7 +39,7 @@ class Sentences:
         return {**self.__dict__, "_known": {}}
 
     def encode(self, text: str | None, key: str) -> TextSample | None:
-        """Tokenize a sentence into arrays that the caller may change; None where there is none or none is read."""
+        """Tokenize a sentence into lists that the caller may change; None where there is none or none is read."""
         if text is None or self.tokenizer is None or not self.wanted:
             return None
         known = self._known.get((text, key))
@@ -67,16 +61,10 @@ class Sentences:
 
 
 class Images:
-    """Images loaded as a model needs them.
-
-    Args:
-        readers: data sets whose pictures these are.
-        needs: what the model is fed.
-        store: region features.
-        concepts: visual concepts.
-        transform: how pictures become pixels; None squashes them.
+    """Images of ``readers`` loaded as a model needs them.
 
     Attributes:
+        store: region features.
         loads: whether the model reads anything of an image.
     """
 
@@ -94,7 +82,6 @@ class Images:
         self.fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
 
     def load(self, name: str, draw: Draw | None = None) -> ImageSample:
-        """Load one image; ``draw`` holds what a random transform drew for its example."""
         image = ImageSample(name, (0, 0))
         if self.needs.regions:
             assert self.store is not None
@@ -113,7 +100,6 @@ class Images:
         return RegionTable(self.store, chosen, self.fields, multiple).images()
 
     def absent(self, names: list[str]) -> set[str]:
-        """Return the images whose features, file or concepts are missing."""
         absent = set(self.store.missing(names)) if self.needs.regions and self.store is not None else set()
         if self.needs.pixels:
             absent.update(name for name in names if name not in absent and not is_there(self.pictures.files[name]))
@@ -122,7 +108,6 @@ class Images:
         return absent
 
     def missing_error(self, label: str, absent: set[str], total: int) -> DataError:
-        """Make the error for ``absent`` of the ``total`` images of the data set ``label``."""
         first = min(absent)
         where, kind, action = str(self.pictures.files.get(first, "concepts")), "a picture", "check `root` and `images`"
         if self.needs.regions and self.store is not None and self.store.missing([first]):
@@ -152,19 +137,10 @@ FILLS = {"classes": -1, "class_scores": 0, "attributes": -1, "attribute_scores":
 
 
 class RegionTable:
-    """The regions of several pictures.
+    """The regions of different pictures of a store, padded to a multiple of ``multiple``.
 
     The table has no references to the pictures made from it: in a reference cycle, the arrays would be freed only by
-    Python's cyclic garbage collector.
-
-    Args:
-        store: the feature store.
-        names: the pictures, without duplicates.
-        fields: the fields to read besides features and boxes.
-        multiple: the padded number of regions R is rounded up to a multiple of this number.
-
-    Raises:
-        DataError: the store lacks a picture, or a record is damaged.
+    Python's cyclic garbage collector. Raises DataError: the store lacks a picture, or a record is damaged.
     """
 
     def __init__(self, store: FeatureStore, names: Sequence[str], fields: Collection[str], multiple: int = 1) -> None:
@@ -206,11 +182,7 @@ class RegionTable:
         return parts
 
     def regions(self, images: Sequence[ImageSample]) -> Regions | None:
-        """Return the regions of some pictures as a batch; None where more than features was replaced.
-
-        Args:
-            images: pictures made by this table (``row``); features may have been replaced by others of equal shape.
-        """
+        """Return the regions of pictures of this table as a batch; None where more than features was replaced."""
         rows: list[int] = []
         changed: list[tuple[int, NDArray[Any]]] = []
         for number, image in enumerate(images):
@@ -234,7 +206,7 @@ class RegionTable:
 
 
 class LazyImage(ImageSample):
-    """An image of a donor: only its key is known, all else is loaded on first access."""
+    """An image of a donor: only its key is known, the rest is loaded on first access."""
 
     def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
         self.key, self._pending = key, load
@@ -286,11 +258,7 @@ def check_sources(
 
 
 def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, dropped: int) -> None:
-    """Check that all examples have the same number of images, as a batch needs.
-
-    Raises:
-        DataError: they have not, or there is no example.
-    """
+    """Check that there are examples, all with the same number of images, as a batch needs; else DataError."""
     if not len(examples):
         raise DataError(NOTHING_LEFT, where=names, got=f"dropped: {dropped}")
     numbers, rows = np.unique(image_counts(examples), return_index=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.checks import by_id
-from vlcli.data.files import inside, read_json, read_text
+from vlcli.data.files import inside, read_json, read_text, text_lines, value
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -55,8 +55,7 @@ TESTS = (
 class Identity:
     """Maps image names of COCO and Visual Genome to one key: ``coco:42`` wherever COCO has the image.
 
-    Args:
-        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.leakage.coco_numbers`.
+    ``numbers`` is COCO's number by Visual Genome's, see :func:`coco_numbers`.
     """
 
     def __init__(self, numbers: Mapping[str, int] | None = None) -> None:
@@ -89,19 +88,20 @@ def listed_images(file: Path, first: int | None = None) -> Iterator[str]:
         first: only so many of a table's lines.
     """
     if file.suffix == ".tsv":
-        with file.open(encoding="utf-8") as lines:
-            yield from (line.split("\t", 1)[0] for line in islice(lines, first))
+        yield from (line.split("\t", 1)[0].strip() for line in islice(text_lines(file), first))
     elif file.suffix == ".txt":
         yield from (image_id(line.split()[0]) for line in read_text(file).splitlines() if line.strip())
     else:
-        yield from _in_json(read_json(file, (list, dict)))
+        yield from _in_json(read_json(file, (list, dict)), str(file))
 
 
-def _in_json(content: Any) -> Iterator[str]:
+def _in_json(content: Any, where: str) -> Iterator[str]:
     if isinstance(content, dict) and isinstance(content.get("images"), list):
-        yield from (image_id(str(row.get("file_name") or str(row["id"]).zfill(12))) for row in content["images"])
+        for number, row in enumerate(content["images"]):
+            file = row.get("file_name") if isinstance(row, dict) else None
+            yield image_id(str(file or str(value(row, "id", (int, str), f"{where}: images[{number}]")).zfill(12)))
         return
-    for row in content.get("questions", content.values()) if isinstance(content, dict) else content:
+    for row in (content.get("questions") or content.values()) if isinstance(content, dict) else content:
         if isinstance(row, str):
             yield image_id(row)
         elif isinstance(row, dict):
@@ -111,11 +111,7 @@ def _in_json(content: Any) -> Iterator[str]:
 
 
 def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path]:
-    """Return the images of minival and the file that lists them; None where no list is found.
-
-    Raises:
-        DataError: the file named is not there.
-    """
+    """Return the images of minival (None without a list) and the file that lists them. DataError: no ``file``."""
     paths = [inside(root, name) for name in ([file] if file else LISTS)]
     if path := next(filter(Path.is_file, paths), None):
         return list(dict.fromkeys(listed_images(path, MINIVAL))), path
@@ -127,12 +123,7 @@ def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path
 def held_out(root: Path, files: Sequence[str] | None = None) -> dict[str, Path]:
     """Return the images for validation and testing, each with the file that lists it.
 
-    Args:
-        root: data root.
-        files: the files that list them; None: every usual one that exists.
-
-    Raises:
-        DataError: a file named is not there.
+    ``files`` are those that list them; None: every usual one that exists. Raises DataError: one named is not there.
     """
     if files is not None:
         chosen = [inside(root, name) for name in files]
@@ -149,16 +140,11 @@ def held_out(root: Path, files: Sequence[str] | None = None) -> dict[str, Path]:
 
 
 def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[str, Path], same: Identity) -> None:
-    """Refuse training data that show an image of a validation or test split.
+    """Refuse training data that show an image of a validation or test split; DataError names the images and the files.
 
     Args:
-        images: names of the training images.
-        where: the files they come from.
+        where: the files that the images come from.
         held: of :func:`held_out`.
-        same: maps an image's names to one key.
-
-    Raises:
-        DataError: names the images and the files.
     """
     keys = {same.key(name): file for name, file in held.items()}
     listed = {name: "a test image of COCO" if TEST.match(name) else keys.get(same.key(name)) for name in images}

@@ -1,8 +1,8 @@
 """Loads batches in order, in worker processes that outlive an epoch.
 
 Torch moves every tensor through a piece of shared memory of its own, whose file descriptor the receiver asks for over a
-socket: for a batch of sentences that takes longer than reading it. Large tensors still go that way; nothing of the
-batch changes, tensors that are one object before are one after.
+socket: for a batch of sentences that takes longer than reading it. Large tensors still go that way; the batch is
+unchanged, tensors that are one object before are one after.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Parcel:
         self._content = bytes(content)
 
     def opened(self) -> Batch:
-        """Unpack the batch into memory of its own."""
         content = bytearray(self._content)
 
         def take(slot: Slot) -> Tensor:
@@ -82,8 +81,6 @@ class NothingReadableError(DataError):
 
 
 class _Epoch:
-    """The batches of the epoch being read: DataLoader keeps one sampler as long as its workers live."""
-
     batches: Batches  # once an epoch is read
 
     def __len__(self) -> int:
@@ -101,16 +98,11 @@ class BatchLoader:
         unreadable: filled with the reason why an example could not be read, by example.
         workers: processes that load; 0 loads in this one, a batch ahead in a thread.
         context: how workers start.
-        threaded: False: without workers, each batch is made when it is asked for, in the calling thread.
+        threaded: False: without workers, each batch is made on demand, in the calling thread.
     """
 
     def __init__(
-        self,
-        data: Dataset[Any],
-        unreadable: dict[str, str],
-        workers: int,
-        context: str | None,
-        threaded: bool = True,
+        self, data: Dataset[Any], unreadable: dict[str, str], workers: int, context: str | None, threaded: bool = True
     ) -> None:
         self._epoch, self._unreadable, self.busy, self._threaded = _Epoch(), unreadable, False, threaded
         self._workers: list[BaseProcess] = []
@@ -135,7 +127,6 @@ class BatchLoader:
 
     @property
     def batches(self) -> Batches:
-        """The batches of the epoch being read."""
         return self._epoch.batches
 
     def __len__(self) -> int:

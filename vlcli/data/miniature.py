@@ -20,28 +20,18 @@ _PLACES = ("left of", "right of", "above", "below")
 
 
 class Miniature:
-    """A folder with small copies of data sets; readers write into it (:meth:`vlcli.data.Reader.write_miniature`).
-
-    Args:
-        folder: nothing is written outside it.
-    """
+    """A folder with small copies of data sets; readers write into it (:meth:`vlcli.data.Reader.write_miniature`)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._first: dict[str, int] = {}
 
     def numbers(self, part: str, count: int = PICTURES) -> range:
-        """Return the numbers of a part's pictures: the same for the same part, others for another.
-
-        Args:
-            part: such as ``train2014``, whoever reads its pictures.
-            count: of the pictures.
-        """
+        """Return the numbers of a part's ``count`` pictures (``train2014``): its own, the same at each call."""
         first = self._first.setdefault(part, 100 * (1 + len(self._first)))
         return range(first, first + count)
 
     def sentence(self, number: int, again: int = 0) -> str:
-        """Return a sentence; ``again`` counts those of one picture."""
         first, second = _KINDS[number % 4], _KINDS[(number + again + 1) % 4]
         return f"a {self.answer(number)} {first} is {_PLACES[again % 4]} a {self.answer(number + again + 1)} {second}"
 
@@ -50,7 +40,6 @@ class Miniature:
         return f"what color is the {_KINDS[(number + again) % 4]}?"
 
     def answer(self, number: int) -> str:
-        """Return one of :data:`ANSWERS`."""
         return ANSWERS[number % len(ANSWERS)]
 
     def picture(self, path: Path, mode: str = "RGB") -> str:
@@ -75,14 +64,7 @@ class Miniature:
         target.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     def pictures(self, part: str, folder: Path, form: str = "{}.jpg", count: int = PICTURES) -> dict[int, str]:
-        """Draw the pictures of a part and return their file names by number.
-
-        Args:
-            part: see :meth:`numbers`.
-            folder: of the pictures.
-            form: of a file's name, which takes the number.
-            count: of the pictures.
-        """
+        """Draw the pictures of a part (:meth:`numbers`) and return their names by number, which ``form`` takes."""
         return {number: self.picture(folder / form.format(number)) for number in self.numbers(part, count)}
 
     def ready(self, path: Path) -> str:

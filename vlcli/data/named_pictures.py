@@ -30,12 +30,8 @@ class NamedPictures:
     annotations make the ids of this data set paths below the data root. Where two data sets share a name, a recipe says
     ``ids: path`` beside both.
 
-    Args:
-        root: the data root.
-        images: folder of the pictures, under ``root``.
-
     Attributes:
-        image_folder: that folder.
+        image_folder: of the pictures, under ``root``, the data root.
         ids: ``name``; or ``path``, without ending; or ``file``, the path with its ending.
     """
 
@@ -50,11 +46,9 @@ class NamedPictures:
 
     @property
     def label(self) -> str:
-        """Name of the data set in messages."""
         return type(self).__name__
 
     def examples(self) -> Sequence[Example]:
-        """Return the examples that name the pictures."""
         raise NotImplementedError
 
     def _with_ids(self, read: Callable[[], T]) -> T:
@@ -70,8 +64,7 @@ class NamedPictures:
     def image_files(self) -> dict[str, Path]:
         """Return the path of every image by id, in the order of first use; called by extraction and before a run.
 
-        Raises:
-            DataError: two files have one id.
+        Raises DataError: two files have one id.
         """
         names = dict.fromkeys(name for example in self.examples() for name in example.images)
         return {name: self.locate(name) for name in names}
@@ -79,8 +72,7 @@ class NamedPictures:
     def locate(self, name: str) -> Path:
         """Return the path of an image by id, or its expected path if it is missing; called where pixels are read.
 
-        Raises:
-            DataError: several files fit the name.
+        Raises DataError: several files fit the name.
         """
         noted = self._paths.get(name)
         if noted is not None and is_there(noted):
@@ -113,10 +105,8 @@ class NamedPictures:
         """Note the file of an image and return its id; called by :meth:`read` of subclasses for every file name.
 
         Args:
-            file: relative to the image folder, or absolute.
-
-        Raises:
-            DataError: another file has the same id, or the path leaves its folder.
+            file: relative to the image folder, or absolute. DataError: another has the same id, or the path leaves its
+                folder.
         """
         return self.note(image_id(file), written_path(self.root, self.image_folder, file, self._anywhere))
 
@@ -129,11 +119,7 @@ class NamedPictures:
     def note(self, name: str, path: str) -> str:
         """Note the path of an image and return its id; called by :meth:`read` of subclasses.
 
-        Args:
-            name: image id, where ids are names.
-
-        Raises:
-            DataError: another file has the same id.
+        ``name`` is the image id, where ids are names. Raises DataError: another file has the same id.
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")

@@ -7,22 +7,14 @@ from vlcli.errors import DataError
 
 
 def label_names(readers: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the labels of several data sets; empty where labels are numbers.
-
-    Raises:
-        DataError: two data sets number them differently.
-    """
+    """Return the names of several data sets' labels, () of numbers. Raises DataError: two number them differently."""
     names = [tuple(reader.label_names()) if hasattr(reader, "label_names") else () for reader in readers]
     hint = "give every data set the same list: labels: [WORD, ...] of tables, classes: [WORD, ...] of folders"
     return _common(readers, names, "their labels", hint)
 
 
 def class_names(readers: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the classes of several data sets' boxes; empty where there are none.
-
-    Raises:
-        DataError: two data sets number them differently.
-    """
+    """Return the names of the classes of several data sets' boxes. Raises DataError: two number them differently."""
     hint = "give every file the same categories in the same order"
     return _common(readers, [tuple(reader.class_names()) for reader in readers], "the classes of their boxes", hint)
 

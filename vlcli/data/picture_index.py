@@ -1,11 +1,11 @@
 """Finds the file of a picture by its name as annotations write it.
 
-The exact path comes first, and costs no look at the folder. Otherwise the files under the folder are indexed once, and
-a file fits a name if their last parts agree but for letter case and ending, and if the folders of one are the end of
-the folders of the other. Of several files that fit, one is taken only if it is the closest by both measures: the last
-part (the same text, another letter case, an ending added, another ending), and how many parts agree. Text in another
-Unicode form and with backslashes is the same text. A name that is a number and fits no file is that of the file that
-ends in this number after zeros (42: COCO_val2014_000000000042.jpg). Anything else is ambiguous, and refused.
+The exact path comes first, without a look at the folder. Otherwise the files under the folder are indexed once, and a
+file fits a name if their last parts agree but for letter case and ending, and the folders of one are the end of the
+folders of the other. Of several files that fit, one is taken only if it is the closest by both measures: the last part
+(the same text, another letter case, an ending added, another ending), and how many parts agree. Text in another Unicode
+form and with backslashes is the same text. A number that fits no file names the file that ends in it after zeros (42:
+COCO_val2014_000000000042.jpg). Anything else is ambiguous, and refused.
 """
 
 import difflib
@@ -46,7 +46,7 @@ class Match:
 
     Attributes:
         file: relative to the folder of the index, with slashes.
-        way: how it differs from the name, a key of :data:`WAYS`; empty: it does not.
+        way: how it differs from the name, a key of :data:`WAYS`; empty: not at all.
         closeness: of the last parts, from 3 for the same text to 0 for another ending.
         agree: how many of their folders agree.
     """
@@ -58,16 +58,12 @@ class Match:
 
     @property
     def distance(self) -> int:
-        """How much they differ: 0 not at all, else the number of the way."""
+        """Rank of the way in :data:`WAYS`, from 1; 0 without any."""
         return list(WAYS).index(self.way) + 1 if self.way else 0
 
 
 class AmbiguousNameError(Exception):
-    """Several files fit a name.
-
-    Args:
-        files: relative to the folder of the index.
-    """
+    """Several files fit a name; ``files`` are relative to the folder of the index."""
 
     def __init__(self, files: Sequence[str]) -> None:
         super().__init__(", ".join(files))
@@ -75,11 +71,7 @@ class AmbiguousNameError(Exception):
 
 
 class PictureIndex:
-    """The picture files under a folder, by the last part of their names.
-
-    Args:
-        folder: what names are relative to.
-    """
+    """The picture files under a folder, by the last part of their names."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,17 +88,12 @@ class PictureIndex:
 
     @property
     def current(self) -> bool:
-        """Whether no file was added to the folders or removed from them since they were read."""
         return all(_state(path) == state for path, state in self._states.items())
 
     def find(self, name: str, by_number: bool = True) -> Match | None:
-        """Return the file that fits a name; None where no file does.
+        """Return the file that fits a name, relative to the folder or a path of another machine; None without any.
 
-        Args:
-            name: relative to the folder, or a path of another machine.
-
-        Raises:
-            AmbiguousNameError: several files fit.
+        Raises AmbiguousNameError: several files fit.
         """
         fitting = [one for file in self._candidates(name) if (one := _compared(name, file)) is not None]
         same = [one for one in fitting if one.way in ("", "separator", "form")]
@@ -181,14 +168,9 @@ def picture_index(folder: Path) -> PictureIndex:
 def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) -> str:
     """Return the path of ``file`` in ``folder``, in a tenth of the time of :func:`inside` for names without dots.
 
-    An absolute path under the data root or ``folder`` is kept; any other is taken below ``folder``, where
-    :class:`PictureIndex` looks for the file that its end names: nothing outside is opened.
-
-    Args:
-        anywhere: whether absolute paths may lead anywhere.
-
-    Raises:
-        DataError: a relative path leaves ``folder``.
+    An absolute path under the data root or ``folder`` is kept, others only with ``anywhere``; else it is taken below
+    ``folder``, where :class:`PictureIndex` looks for the file that its end names: nothing outside is opened. Raises
+    DataError: a relative path leaves ``folder``.
     """
     if file and not _ODD.search(file) and os.name != "nt":
         return prefix(str(folder)) + file
@@ -214,12 +196,7 @@ def _absolute_starts(working_folder: str, *folders: str) -> tuple[str, ...]:  # 
 
 @lru_cache(4096)  # questions about a picture often stand together
 def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
-    """Return the id of a picture that is its path: relative to the data root, without its ending.
-
-    Args:
-        folder: the image folder, which may lie elsewhere: then the path is relative to it.
-        path: as :func:`written_path` gives it.
-    """
+    """Return a picture's path (of :func:`written_path`) below the data root, or else ``folder``, without its ending."""
     here = _working_folder(root, folder)
     starts = (one for base in map(str, (root, folder)) for one in (prefix(base), *_absolute_starts(here, base)))
     start = next((one for one in starts if one and path.startswith(one)), "")
@@ -230,12 +207,9 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
 
 @dataclass
 class PictureFiles:
-    """Finds the files of one reader's pictures, and counts those whose names differ from their files'.
+    """Finds the files of a reader's pictures.
 
-    Attributes:
-        folder: the image folder.
-        label: of the reader, for messages.
-        ways: by way, the count of names, and the first name with its file.
+    ``ways`` has, by way of differing, the count of names, and the first with its file.
     """
 
     folder: Path
@@ -245,12 +219,11 @@ class PictureFiles:
     _names: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str, noted: Mapping[str, Path], is_id: bool) -> Path | None:
-        """Return the file of a picture that is not where its name says; None without any.
+        """Return the file of a picture that is not where its name, relative to the folder, says; None without any.
 
         Args:
-            name: relative to the folder.
             noted: where annotations say that pictures lie, by id.
-            is_id: whether the name is an image id, of which annotations say no file.
+            is_id: whether the name is an image id without a file in the annotations.
 
         Raises:
             DataError: several files fit the name, or two names find one file.
@@ -290,7 +263,6 @@ class PictureFiles:
             self.ways[match.way] = (count + 1, first, file)
 
     def notes(self) -> list[str]:
-        """Return a line for each way in which names differed from their files'."""
         return [
             f"{self.label}: {count:,} picture {'name' if count == 1 else 'names'} found {WAYS[way]}: "
             f"{visible(name, file)} -> {visible(file, name)}"
@@ -299,7 +271,7 @@ class PictureFiles:
 
 
 def near_misses(path: Path) -> str:
-    """Return, in words, the files beside a picture that is not there whose names are nearly its; empty without any."""
+    """Return, in words, the files beside an absent picture with nearly its name; empty without any."""
     try:
         names = [one.name for one in path.parent.iterdir() if one.suffix.lower() in IMAGE_SUFFIXES]
     except OSError:

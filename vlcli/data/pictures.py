@@ -29,15 +29,11 @@ PIXEL = 4
 
 
 class DecodedImages:
-    """Images that have been decoded before, where all images of a data set fit in memory.
+    """Images decoded before, where all ``count`` images of a data set fit into ``limit`` bytes.
 
     Small models on small images spend as long on decoding them as on training. The first image decides: if ``count``
-    images of its size take more than ``limit`` bytes, no image is kept, since most would be decoded again in every
-    epoch anyway. Where later images are larger than the first, none is added once ``limit`` is reached.
-
-    Args:
-        count: how many images the data set has; 0 keeps none.
-        limit: bytes.
+    images of its size take more than ``limit``, none is kept, since most would be decoded again in every epoch. Where
+    later images are larger, none is added once ``limit`` is reached.
     """
 
     def __init__(self, count: int, limit: int = LIMIT) -> None:
@@ -67,13 +63,12 @@ class DecodedImages:
 
 @dataclass
 class Draw:
-    """State that the pictures of one example share while a transform works on them.
+    """What the pictures of one example share while a transform works on them.
 
     Attributes:
         rng: of (seed, epoch, example).
         text: the sentence, as the transform left it so far.
-        pictures: number of pictures.
-        flipped: whether the only one was mirrored.
+        flipped: whether the only picture was mirrored.
     """
 
     rng: np.random.Generator
@@ -99,13 +94,7 @@ class Pictures:
         note_pictures(chain(paths, self._maps.values()))
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
-        """Read the picture of ``image``; with ``draw`` for training, else for evaluation.
-
-        Args:
-            image: filled here.
-            draw: state of the training example.
-            picture: RGB, already open; None: the file of ``image``.
-        """
+        """Read the picture of ``image``, or take ``picture`` (RGB); with ``draw`` for training, else for evaluation."""
         annotated = self._boxes.get(image.key)
         if picture is None:
             path, raw = self.files[image.key], None if annotated is None else annotated.size
@@ -153,8 +142,6 @@ def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32
 
 
 class _Located(Mapping[str, Path]):
-    """Files of the pictures of data sets, each looked up when it is asked for: for too many to list."""
-
     def __init__(self, readers: Sequence[Reader]) -> None:
         self.readers = readers
 

@@ -44,11 +44,8 @@ class Pipeline(Dataset[Sample]):
         data_spec: sizes the model is built with; the store must agree.
         store: region features.
         corruptions: of the objectives, in their order.
-        seed: the run's seed.
-        missing: what to do with examples whose image has no features (or no file, or a damaged one): ``error`` or
-            ``drop``.
+        missing: ``error`` or ``drop``, for examples whose image has no features (or no file, or a damaged one).
         length: longest text in pieces; None: ``data_spec.text_length``.
-        concepts: visual concepts.
         transform: how pictures, with their boxes, label maps and sentences, become pixels; None squashes them.
         training: whether the transform is the one for training, drawn anew for each example and epoch.
         repeats: how many differently drawn copies of an example follow one another (repeated augmentation).
@@ -59,11 +56,9 @@ class Pipeline(Dataset[Sample]):
 
     Attributes:
         examples: the different ones, in file order.
-        total: their number.
         pictures: files of the examples' pictures, and how they become pixels.
         reader_counts: examples kept, by data set.
-        dropped_counts: examples left out because an image was missing, by data set.
-        dropped: their number.
+        dropped_counts: examples left out because an image was missing, by data set; ``dropped`` is their sum.
 
     Raises:
         DataError: an image is missing, the store does not fit, or nothing is left.
@@ -186,9 +181,6 @@ class Pipeline(Dataset[Sample]):
             batch_size: examples over all processes.
             shuffle: the epoch's own order and weights; else every example once in file order.
             epoch: 0-based; also seeds the corruptions.
-            start_batch: batches to pass over without loading them.
-            rank: this process.
-            world: number of processes.
             workers: processes that load; 0 loads in this one.
             drop_last: leave an epoch's smaller last batch out.
             context: how workers start: ``fork``, ``spawn`` or ``forkserver``; None: the platform's way.
@@ -205,7 +197,6 @@ class Pipeline(Dataset[Sample]):
         return loader.over(batches)
 
     def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:
-        """Return the examples with these codes as one batch."""
         return self._batch([(epoch, int(code)) for code in codes])
 
     def __getitem__(self, code: int) -> Sample:

@@ -1,8 +1,7 @@
 """Reads pickled files of plain data without unpickling.
 
-Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbers and None are carried out here; any
-other (naming a class, calling, setting a state) ends the reading: nothing in the file can run. Where arrays are asked
-for, the few names by which NumPy pickles arrays of numbers are known here too, and what they say is done here.
+Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbers and None are carried out here (and
+those of NumPy's arrays of numbers, where asked for); any other ends the reading: nothing in the file can run.
 """
 
 import pickletools
@@ -39,13 +38,9 @@ LARGEST = 1 << 31
 
 
 def load_plain(path: Path, arrays: bool = False) -> Any:
-    """Read the one value in a pickled file of plain data.
+    """Read the one value in a pickled file of plain data; with ``arrays``, also NumPy's arrays of numbers.
 
-    Args:
-        arrays: whether it may hold NumPy's arrays of numbers.
-
-    Raises:
-        DataError: it cannot be read, or holds anything else.
+    Raises DataError: it cannot be read, or holds anything else.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -53,7 +48,7 @@ def load_plain(path: Path, arrays: bool = False) -> Any:
         return (_ArrayReader() if arrays else _Reader()).read(path.read_bytes())
     except OSError as error:
         raise DataError("The file cannot be read.", where=str(path), got=error.strerror or str(error)) from None
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         got = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             "This pickled file is not plain data, and was not opened further.",
@@ -65,8 +60,6 @@ def load_plain(path: Path, arrays: bool = False) -> Any:
 
 
 class _Reader:
-    """A stack and a memo, as unpicklers have them."""
-
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -156,8 +149,6 @@ _NAMES = (*_ARRAYS, "numpy ndarray", "numpy dtype", "_codecs encode")
 
 
 class _ArrayReader(_Reader):
-    """Knows the names by which NumPy pickles arrays of numbers."""
-
     def _do(self, name: str, argument: Any) -> None:
         if name in ("GLOBAL", "STACK_GLOBAL"):
             called = argument if name == "GLOBAL" else " ".join(map(str, self._last(2)))

@@ -14,7 +14,7 @@ _SPACES = re.compile(r"\s{2,}")
 
 @dataclass(frozen=True)
 class Preparation:
-    """One way to prepare sentences.
+    """One way to prepare sentences: fold case (``lower``), then apply ``gone``, ``blank``, ``names`` and ``tidy``.
 
     Attributes:
         gone: signs that are left out.
@@ -22,7 +22,6 @@ class Preparation:
         names: replacements of strings.
         tidy: strip both ends and join runs of spaces; else strip the right end alone.
         words: most words; None: all.
-        lower: fold case, and apply the above.
     """
 
     gone: str = ""
@@ -33,7 +32,6 @@ class Preparation:
     lower: bool = True
 
     def __call__(self, sentence: str) -> str:
-        """Prepare a sentence."""
         if self.lower:
             table = str.maketrans(dict.fromkeys(self.gone) | dict.fromkeys(self.blank, " "))
             sentence = sentence.lower().translate(table)

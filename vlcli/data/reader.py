@@ -36,7 +36,7 @@ class Reader(NamedPictures):
 
     Attributes:
         recognise_order: ``init`` asks readers of files of their own first (0), then those of any tables (1).
-        left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
+        left_out: number of examples left out, by reason ("without a picture"); :meth:`read` counts them.
         splits: names of the splits, for messages; empty: any.
         held_out_splits: splits for validation and testing, which pre-training refuses.
         pictures_help: hint where its pictures are not found.
@@ -90,20 +90,16 @@ class Reader(NamedPictures):
 
     @property
     def label(self) -> str:
-        """Name of the data set in messages: the registered name with the split."""
         spec = getattr(self, "spec_in_recipe", None) or {}
         return f"{spec.get('name', type(self).__name__)} ({self.split})"
 
     def files(self) -> list[Path]:
-        """Return the annotation files.
+        """Return the annotation files. Subclasses define it.
 
         Called before a run, which checks that they exist and hashes them into the key.
 
         Returns:
-            Paths under the data root. Subclasses define it.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
+            Paths under the data root.
         """
         raise NotImplementedError(f"{type(self).__name__} does not name its files")
 
@@ -115,7 +111,6 @@ class Reader(NamedPictures):
 
         Raises:
             DataError: a file is malformed.
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
@@ -139,12 +134,12 @@ class Reader(NamedPictures):
         return listed_files(self.take or "", self.root)
 
     def listed_folders(self) -> list[Path]:
-        """Return the folders whose files decide on the examples.
+        """Return the folders whose files, at any depth, decide on the examples.
 
-        Called where examples become columns, and by plans: a file more or less below them makes a stage run again.
+        Called where examples become columns, and by plans: a file more or less makes a stage run again.
 
         Returns:
-            Folders; what lies below them counts too.
+            None by default.
         """
         return []
 
@@ -152,10 +147,7 @@ class Reader(NamedPictures):
         """Read every example, one after another; called where examples become columns. By default :meth:`read` does.
 
         Returns:
-            What :meth:`read` returns.
-
-        Raises:
-            DataError: a file is malformed.
+            Examples, with the errors of :meth:`read`.
         """
         yield from self.read()
 
@@ -174,8 +166,8 @@ class Reader(NamedPictures):
         """Return the chosen examples (``take``, ``limit``); called by everything that reads data. They are kept.
 
         Returns:
-            Examples in the order of the file: a list, or columns on the disk that make each example when it is asked
-            for (where ``cache`` is set and the files are large).
+            Examples in the order of the file: a list, or columns on the disk that make each example on demand (where
+                ``cache`` is set and the files are large).
 
         Raises:
             DataError: a file is missing or malformed, or nothing is left.
@@ -245,10 +237,7 @@ class Reader(NamedPictures):
         """Keep only some of the examples; called by tasks and by training that leaves out unanswerable questions.
 
         Args:
-            examples: those to keep, of :meth:`examples`.
-
-        Raises:
-            DataError: there are none.
+            examples: those to keep; DataError: there are none.
         """
         if not examples:
             raise empty(self, len(self.examples()))
@@ -287,9 +276,7 @@ class Reader(NamedPictures):
         return list(range(len(self.class_names())))
 
     def truth(self) -> Truth:
-        """Return annotations that detections are scored against.
-
-        Called once by the task ``detection``. By default from :meth:`boxes`.
+        """Return annotations that detections are scored against, by default of :meth:`boxes`; called by ``detection``.
 
         Returns:
             The parts of a COCO instances file.
@@ -313,11 +300,7 @@ class Reader(NamedPictures):
         return []
 
     def require(self) -> None:
-        """Check that the files exist; called before a run and by :meth:`examples`.
-
-        Raises:
-            DataError: one is missing; the message names the first.
-        """
+        """Check that the files exist; called before a run and by :meth:`examples`. DataError: one is missing."""
         for file in self.files():
             if not file.is_file():
                 raise missing(self, file)

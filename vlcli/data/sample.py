@@ -44,7 +44,6 @@ class TextSample:
     """A tokenised sentence.
 
     Attributes:
-        key: text id.
         raw: as read.
         ids: vocabulary ids with specials.
         special: True at specials.
@@ -65,7 +64,6 @@ class ImageSample:
     """One image, loaded in the forms the model needs. Arrays are shared between views: replace, never write into them.
 
     Attributes:
-        key: image id.
         size: height and width in pixels.
         features: (R, D) or None.
         boxes: (R, 4) divided by width and height, or None.
@@ -116,7 +114,6 @@ class Sample:
     mask_labels: MaskLabels = field(default_factory=MaskLabels)
 
     def fork(self) -> Sample:
-        """Return a copy whose parts may be replaced without touching the original."""
         text = None if self.text is None else copied(self.text)
         return Sample(self.key, text, [copied(image) for image in self.images], dict(self.targets), MaskLabels())
 
@@ -141,7 +138,6 @@ class Corruption:
     Attributes:
         name: the objective's name: part of the generator's key.
         view: the view it belongs to; corruptions of one view act on one copy.
-        phase: when it acts.
         from_epoch: the first epoch it acts in: that of its objective.
         until_epoch: the first epoch without it; None: to the end.
     """

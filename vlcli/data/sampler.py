@@ -22,7 +22,6 @@ class Curriculum:
 
     Args:
         steps: the first whose ``until_epoch`` lies ahead decides; behind the last, all examples are drawn from.
-        examples: all of them.
         regions: returns the number of regions of a picture; None where pictures have none.
 
     Raises:
@@ -88,13 +87,11 @@ class Order:
     """The order of examples in each epoch, over several data sets with weights.
 
     ``weight`` says how often an epoch passes over a data set: 1 once, 2 twice, 0.5 half of it, another half next time
-    (the data set's passes are shuffled one after another and cut into epochs, so all its examples come equally often).
+    (its passes are shuffled one after another and cut into epochs, so all its examples come equally often).
 
     Attributes:
         counts: examples of each data set.
-        weights: passes of each in an epoch.
-        seed: the run's seed.
-        repeats: copies of an example that follow one another: an epoch keeps its length and has so many times fewer
+        repeats: copies of an example that follow one another; an epoch keeps its length, of so many times fewer
             examples (repeated augmentation, Hoffer et al. 2020; processes share the copies out).
         curriculum: leaves some examples out of the first epochs, which keep their length.
         groups: a number for each example; an epoch has the examples of a number one after another.
@@ -166,16 +163,11 @@ class Order:
 class Batches:
     """Batches of one epoch, this process's share of each.
 
-    A batch of ``batch_size`` examples is a run of consecutive places in the epoch's order, whatever the number of
-    processes; process ``rank`` of ``world`` takes places rank, rank + world ... of it. When shuffled, an epoch's last
-    batch may be smaller; if it has fewer examples than there are processes it is left out, since every process must
-    take part in every step. In file order nothing is left out: a process without a share of the last batch gets none.
-
-    Attributes:
-        batch_size: examples over all processes.
-        shuffle: the epoch's order, else file order.
-        start: batches to pass over (they are not loaded).
-        stride: every so many whole batches from ``start`` on.
+    A batch of ``batch_size`` examples is a run of consecutive places in the epoch's order (``shuffle``) or in file
+    order, whatever the number of processes; process ``rank`` of ``world`` takes places rank, rank + world ... of it.
+    When shuffled, an epoch's last batch may be smaller; if it has fewer examples than there are processes it is left
+    out, since every process must take part in every step. In file order nothing is left out: a process without a share
+    of the last batch gets none. ``start`` batches are passed over without loading; then every ``stride``-th comes.
     """
 
     order: Order
@@ -203,8 +195,6 @@ class Batches:
 
 
 class _OnDisk:
-    """Numbers in a temporary file, read a slice at a time."""
-
     def __init__(self, numbers: NDArray[np.int64]) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it goes with this object
         numbers.tofile(self._file)

@@ -16,11 +16,9 @@ _FAULTS = (OSError, ValueError, TypeError, LookupError, AttributeError, EOFError
 
 
 def sheet_lines(file: Path, sheet: str | None = None, width: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Read the rows of a sheet as the cells that CSV would have, each with its number; empty rows are passed over.
+    """Yield a sheet's rows (None: the first's) with their numbers, as CSV would have them; empty rows are left out.
 
-    Args:
-        sheet: name of the sheet; None: the first.
-        width: cells of a row; 0: as many as the first row has.
+    ``width`` is the cells of a row; 0: as many as the first row has.
     """
     try:
         yield from _rows(file, sheet, width)

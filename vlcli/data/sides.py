@@ -15,13 +15,11 @@ from vlcli.errors import DataError
 
 @dataclass
 class Sides:
-    """The two sides of a data set of pairs.
+    """The two sides of a data set of pairs: ``texts`` loads every sentence once, ``images`` every picture.
 
     Attributes:
-        texts: loads every sentence once.
-        images: loads every picture once.
-        text_keys: names of the N sentences, in order of first use: the ids that the data give them, else the key of the
-            first example that has the sentence. By these, reports and tables find the example and its picture.
+        text_keys: names of the N sentences, in order of first use: the data's ids, else the key of the first example
+            with the sentence. By these, reports and tables find the example and its picture.
         image_keys: ids of the M pictures, in order of first use.
         pairs: (P, 2) rows of a sentence and its picture.
     """
@@ -47,11 +45,7 @@ class Sides:
 
 
 def split(data: Pipeline) -> Sides:
-    """Split the pairs of ``data``.
-
-    Raises:
-        DataError: an example lacks its sentence or its picture, or there is none.
-    """
+    """Split the pairs of ``data``. Raises DataError: an example lacks its sentence or its picture, or there is none."""
     texts: dict[tuple[str, str], tuple[int, Example]] = {}
     images: dict[str, int] = {}
     pairs: dict[tuple[int, int], None] = {}

@@ -1,8 +1,7 @@
 """Seeds the random generators of many examples at once, equal bit for bit to a generator made for each.
 
-``numpy.random.default_rng(words)`` hashes its seed in 20 microseconds, more than reading a small example takes. The
-hash is the same for every example, so here it runs over a whole batch in array operations; the generators made from its
-result are numpy's own.
+``numpy.random.default_rng(words)`` hashes its seed in 20 microseconds, more than reading a small example takes. Here
+the same hash runs over a whole batch in array operations; the generators made from its result are numpy's own.
 """
 
 from collections.abc import Sequence
@@ -21,14 +20,7 @@ _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 
 def seed_states(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return ``SeedSequence(row).generate_state(4, uint64)`` for each row.
-
-    Args:
-        words: (N, W) with W of at least 4; every entry is one word of entropy.
-
-    Returns:
-        (N, 4).
-    """
+    """Return ``SeedSequence(row).generate_state(4, uint64)`` (N, 4) of each row of words of entropy (N, W >= 4)."""
     pool = np.concatenate([_mixed(np.ascontiguousarray(words.T))] * 2)  # (8, N)
     return np.ascontiguousarray(_hashed(pool, _LAST).T).astype("<u4").view("<u8").astype(np.uint64)
 
@@ -49,7 +41,6 @@ def _mixed(columns: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _chain(start: int, factor: int, count: int) -> list[int]:
-    """Return the constants of a hash, each the one before times ``factor``."""
     return list(accumulate(range(count - 1), lambda last, _: last * factor & _FULL, initial=start))
 
 
@@ -70,8 +61,6 @@ _LAST = _chain(0x8B51F9DD, 0x58F38DED, 2 * _POOL + 1)
 
 
 class _Ready(ISeedSequence):
-    """A seed that is hashed already."""
-
     def __init__(self, state: NDArray[np.uint64]) -> None:
         self._state = state
 

@@ -72,9 +72,8 @@ class Tokenizer:
     def reading(self, options: Mapping[str, Any]) -> Tokenizer:
         """Return a copy that prepares and ends sentences as a recipe's or a bundle's text options say.
 
-        Args:
-            options: ``prepare`` and ``words`` (:mod:`vlcli.data.preparation`), ``end`` (``sep`` or ``none``); by
-                default as written, whole, and ended by ``[SEP]``.
+        They are ``prepare`` and ``words`` (:mod:`vlcli.data.preparation`; by default as written, whole), ``end``
+        (``sep``, ``none``).
         """
         other = copy(self)
         other.prepare = preparation(str(options.get("prepare", "as-written")), options.get("words"))
@@ -88,12 +87,8 @@ class Tokenizer:
     def load(cls, source: str | Path, lowercase: bool = True) -> Tokenizer:
         """Read a folder (``tokenizer.json`` or ``vocab.txt``), one of these files, or a name on the Hugging Face hub.
 
-        Args:
-            source: folder, file or hub name.
-            lowercase: fold case, unless ``tokenizer.json`` or ``tokenizer_config.json`` say otherwise.
-
-        Raises:
-            DataError: nothing is there, the file is damaged, or the hub cannot be reached.
+        Case is folded with ``lowercase``, unless ``tokenizer.json`` or ``tokenizer_config.json`` say otherwise. Raises
+        DataError: nothing is there, the file is damaged, or the hub cannot be reached.
         """
         path, name = Path(source).expanduser(), str(source)
         if path.is_file():
@@ -111,10 +106,8 @@ class Tokenizer:
         """Learn a WordPiece vocabulary of at most ``size`` entries; the same texts give the same one.
 
         Where case is folded, accents go too, as in BERT's English vocabularies, unless one word in a hundred has some:
-        in such a language they tell words apart (and are part of letters, as in Japanese and Korean).
-
-        Raises:
-            DataError: the texts hold no word, or ``size`` has no room for their letters.
+        in such a language they tell words apart (and are part of letters, as in Japanese and Korean). Raises DataError:
+        the texts hold no word, or ``size`` has no room for their letters.
         """
         from vlcli.data.wordpiece import learn
 
@@ -159,7 +152,6 @@ class Tokenizer:
         """Encode a sentence as ``[CLS] pieces [SEP]``, prepared and ended as :meth:`reading` set it.
 
         Args:
-            raw: the sentence.
             key: text id; by default the sentence itself.
             length: most pieces, specials included; pieces that do not fit are cut off before ``[SEP]``.
         """
@@ -195,20 +187,16 @@ class Tokenizer:
         return ids, words
 
     def pieces(self, words: str) -> tuple[int, ...]:
-        """Return the ids of a few words' pieces, without special tokens."""
         return tuple(self.engine.encode(words, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
-        """Convert ids to a sentence, special tokens left out unless asked for."""
         kept = self.tokens([number for number in ids if specials or int(number) not in self._hidden])
         return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the pieces with these ids, e.g. to write beside an attention map."""
         return [self.engine.id_to_token(int(number)) or "" for number in ids]
 
     def id(self, token: str) -> int | None:
-        """Return the id of one piece, None where it is not in the vocabulary."""
         return self.engine.token_to_id(token)
 
     def __len__(self) -> int:
@@ -263,7 +251,6 @@ def _wordpiece(
 
 
 def _complete(engine: tokenizers.Tokenizer, known: Mapping[str, int | None], source: str) -> dict[str, int]:
-    """Return the ids of all special tokens; those that CLIP and SigLIP lack are replaced (:data:`STAND_INS`)."""
     loose = not isinstance(engine.model, models.WordPiece | models.WordLevel)
     ids: dict[str, int] = {}
     for name, known_id in known.items():
@@ -281,7 +268,7 @@ def _lacks(name: str, source: str) -> DataError:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The vocabulary cannot be read.", where=str(file), got=got) from None

@@ -17,15 +17,9 @@ Pair = tuple[str, str]
 def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[str]:
     """Learn pieces of words by joining the most frequent neighbours again and again (byte-pair encoding on letters).
 
-    Args:
-        min_frequency: rarer neighbours are not joined.
-
-    Returns:
-        The single letters, sorted, then every joined piece in the order of joining; pieces that do not begin a word
-        carry ``##``.
-
-    Raises:
-        DataError: there is no word, or more letters than ``size``.
+    Neighbours rarer than ``min_frequency`` are not joined. Returns the single letters, sorted, then every joined piece
+    in the order of joining; pieces that do not begin a word carry ``##``. Raises DataError: there is no word, or more
+    letters than ``size``.
     """
     words = sorted(filter(None, counts))
     split = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in words]
@@ -78,7 +72,6 @@ class _Joins:
         return piece
 
     def _count(self, number: int, sign: int) -> set[Pair]:
-        """Add the pairs of a word to the counts, or take them away; return them."""
         pairs = list(pairwise(self.split[number]))
         for pair in pairs:
             self.counts[pair] += sign * self.weights[number]

@@ -17,14 +17,10 @@ class World(ABC):
         """Write the world; called once per stage. Every byte follows from the fields, whatever ``workers`` is.
 
         Args:
-            folder: the data root to write.
+            folder: the data root to write; DataError: it holds something else.
             progress: where to report.
             workers: processes that draw.
 
         Returns:
             How many pictures and annotations of each sort there are.
-
-        Raises:
-            DataError: ``folder`` holds something else.
-            VlcliError: it cannot be written.
         """

@@ -143,12 +143,7 @@ class RegionBackbone(nn.Module):
         return cast(Tensor, self.body.layer4(maps)) if self.head == "c4-res5" else maps
 
     def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
-        """Return height and width of a cell of :meth:`last_map` in pixels of ``images`` (B, 3, H, W).
-
-        Args:
-            images: the network's input.
-            cells: rows and columns of the map.
-        """
+        """Return height and width of a cell of :meth:`last_map` (h, w cells) in pixels of ``images`` (B, 3, H, W)."""
         if self.kind != "timm":
             return (float(2 * self.stride if self.head == "c4-res5" else self.stride),) * 2
         # timm's reduction of its last map, where the map has as many cells as that makes of the input
@@ -209,10 +204,7 @@ def tiny_conv() -> nn.Sequential:
 
 
 def resnet(arch: str, layout: str) -> nn.Module:
-    """Return a torchvision ResNet without its classifier.
-
-    With the layout ``caffe`` the stride of every bottleneck is in its first 1x1 convolution instead of the 3x3 one.
-    """
+    """Return a torchvision ResNet without classifier; ``caffe``: strides in the first convolution of a bottleneck."""
     body: Any = torchvision.models.get_model(arch, weights=None)
     del body.fc
     for block in body.modules() if layout == "caffe" else ():

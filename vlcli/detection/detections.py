@@ -1,7 +1,7 @@
 """Outputs of a two-stage detector for one image, in one convention for every detector, and their record.
 
-Detectors differ in where they keep the background, in the widths of their boxes and in their heads; extractors turn
-what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detection.selection` are written once.
+Detectors differ in the place of the background, the widths of boxes and their heads; extractors make
+:class:`Detections` of all, so that the rules of :mod:`vlcli.detection.selection` are written once.
 """
 
 from collections.abc import Callable
@@ -55,8 +55,6 @@ class AttributeHead(nn.Module):
         dim: width of a region's feature.
         classes: rows of the embedding, background included.
         outputs: attributes, "none" included where the head has it.
-        embedding: width of the class embedding.
-        hidden: width of the hidden layer.
     """
 
     def __init__(self, dim: int, classes: int, outputs: int, embedding: int = 256, hidden: int = 512) -> None:
@@ -105,26 +103,18 @@ def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tens
 def detection_record(
     item: Prepared, detections: Detections, kept: Selection | None, class_probs: ClassProbs, attributes: bool
 ) -> Record:
-    """Return the record of one image.
-
-    Args:
-        item: the prepared image.
-        detections: of the image.
-        kept: selected by a rule; None for given boxes, all of which stay.
-        class_probs: which class probabilities to store.
-        attributes: whether to store attributes.
-    """
+    """Return the record of one image; ``kept`` is a rule's selection, None for given boxes, all of which stay."""
     rows = torch.arange(len(detections), device=detections.boxes.device) if kept is None else kept.rows
     fields: dict[str, Tensor] = {}
     if class_probs != "none":
         parts = [detections.probs[rows], *([detections.background[rows, None]] if class_probs == "all" else [])]
         fields["class_probs"] = torch.cat(parts[::-1] if detections.background_first else parts, 1)
     if kept is None:
-        fields["class_scores"], fields["classes"] = best_column(detections.probs)
+        fields["class_scores"], fields["classes"] = detections.probs.max(1)
     else:
         fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
     if attributes and detections.attributes is not None:
-        fields["attribute_scores"], fields["attributes"] = best_column(detections.attributes[rows])
+        fields["attribute_scores"], fields["attributes"] = detections.attributes[rows].max(1)
     arrays: dict[str, Any] = {name: value.detach().cpu().numpy() for name, value in fields.items()}
     features = detections.features[rows].float().cpu().numpy()
     if kept is None:
@@ -132,9 +122,3 @@ def detection_record(
     boxes = clip_boxes(kept.boxes.float().cpu(), item.size).numpy()  # rounding may leave by a hair
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2])  # the last pixel of a box thinner than one lies before it
     return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
-
-
-def best_column(probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the highest value of each row (N,) and its column (N,)."""
-    columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
-    return probs.gather(1, columns[:, None])[:, 0], columns

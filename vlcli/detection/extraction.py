@@ -67,15 +67,12 @@ def extract_images(
     Args:
         images: image ids with files, or remote addresses (``s3://...``, whatever fsspec knows).
         out: the finished store, e.g. ``features.h5``.
-        progress: where to report.
         workers: processes that decode; 0 decodes in a thread of this one.
         batch_size: None for the extractor's.
-        device: where to run.
         dtype: ``float16`` or ``float32``.
         compression: ``gzip``, ``lzf`` or None.
         resume: continue an interrupted or finished store; False starts anew.
         strict: an image that cannot be read is an error.
-        max_images: only the first so many.
         share: this process's part, where several work together; all of them make this call.
         cluster: decodes and extracts instead of this machine; it decides on workers and device.
 
@@ -131,10 +128,7 @@ class _Run:
     seconds: float = 0.0
 
     def plan(self, every: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
-        """Cut the whole list into batches of one input size; give those of this process that are not done.
-
-        Planned as it goes: reading the headers of a million files first would hold up everything.
-        """
+        """Yield this process's batches of one input size, cut on demand: a million headers take long to read."""
         for number, start in enumerate(range(0, len(every), WINDOW)):
             window = every[start : start + WINDOW]
             if any(job.id not in done for job in window):
@@ -160,7 +154,6 @@ class _Run:
         return [next(remote) if job.far else next(near) for job in window]
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
-        """Work through the batches, here or on a cluster."""
         source: Any
         if self.cluster is None:
             source = self._decoded(batches, workers)

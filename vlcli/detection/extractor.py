@@ -37,7 +37,6 @@ class Prepared:
     record: Record | None = None  # its regions, for an extractor that reads them instead of pixels
 
     def pin_memory(self) -> Prepared:
-        """Return the image with pixels in page-locked memory."""
         return replace(self, pixels=self.pixels.pin_memory())
 
     def scaled_boxes(self) -> Tensor:
@@ -126,15 +125,11 @@ class Extractor(ABC):
 
     @classmethod  # noqa: B027 (a hook, not a duty)
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        """Check parameters before a recipe runs.
-
-        Called on the meta device, without weights. Nothing is checked by default.
+        """Check parameters before a recipe runs; called on the meta device, without weights. By default nothing.
 
         Args:
-            parameters: all of the extractor's parameters; what the recipe does not set has its default.
-
-        Raises:
-            ComponentError: they cannot work.
+            parameters: all of the extractor's; what the recipe does not set has its default. ComponentError: they
+                cannot work.
         """
 
     @classmethod
@@ -145,14 +140,11 @@ class Extractor(ABC):
         that published checkpoints name (``checkpoints.yaml``) overrides it.
 
         Args:
-            tensors: by the checkpoint's names.
+            tensors: by the checkpoint's names; DataError: of an unknown layout.
             options: of the extractor, as in a recipe.
 
         Returns:
             The network, and the tensors under its names.
-
-        Raises:
-            DataError: of a layout that is not known.
         """
         raise NotImplementedError(f"{cls.__name__} reads no published checkpoints")
 
@@ -177,7 +169,7 @@ class Extractor(ABC):
 
         Returns:
             One record per image, in order: features (N, D) and boxes (N, 4) in pixels of the original image. A record
-            must not depend on the rest of the batch.
+                must not depend on the rest of the batch.
         """
 
     def provenance(self) -> dict[str, Any]:
@@ -201,9 +193,7 @@ class Extractor(ABC):
         """
 
     def notes(self) -> list[str]:
-        """Lines that a user should see (how weights were loaded, that they are random).
-
-        Called once before the first image.
+        """Lines for the user (how weights were loaded, that they are random); called once before the first image.
 
         Returns:
             The lines.

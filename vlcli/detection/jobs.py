@@ -58,16 +58,11 @@ class ExtractionReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts for a summary."""
         names = ("images", "regions", "written", "resumed")
         return {**{name: getattr(self, name) for name in names}, "errors": len(self.errors)}
 
     def write_errors(self, asked: int) -> None:
-        """Write one JSON line per failed image; no file if there is none.
-
-        Raises:
-            DataError: none of the ``asked`` images could be used.
-        """
+        """Write one JSON line per failed image, no file without any. DataError: all ``asked`` images failed."""
         path = self.path.with_name("errors.jsonl")
         if not self.errors:
             path.unlink(missing_ok=True)
@@ -99,12 +94,10 @@ class Job:
 
     @property
     def raw(self) -> tuple[int, int] | None:
-        """Size of the image in which the boxes were measured."""
         return self.boxes.size if self.boxes is not None else None
 
     @property
     def far(self) -> bool:
-        """Whether the file must still be fetched."""
         return isinstance(self.path, str) and self.content is None
 
 
@@ -207,10 +200,7 @@ def _each(function: Callable[[Job], T], jobs: Sequence[Job]) -> list[T]:
 
 
 def make_records(extractor: Extractor, items: Items) -> Extracted:
-    """Extract the decoded images of a batch.
-
-    Batches are planned from headers; a file whose pixels differ from its header still gets a batch by itself.
-    """
+    """Extract the decoded images of a batch; those whose pixels differ from their header, in a group of their own."""
     result = Extracted(failures=[item for item in items if isinstance(item, Failure)])
     groups: dict[tuple[int, ...], list[Prepared]] = defaultdict(list)
     for item in (item for item in items if isinstance(item, Prepared)):

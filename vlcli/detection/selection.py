@@ -20,8 +20,9 @@ from torch import Tensor
 from torchvision.ops import batched_nms
 from torchvision.ops import nms as torchvision_nms
 
-from vlcli.detection.detections import Detections, Selection, best_column
+from vlcli.detection.detections import Detections, Selection
 from vlcli.detection.extractor import Prepared
+from vlcli.errors import UsageError
 from vlcli.features.schema import Record
 
 
@@ -44,7 +45,6 @@ def cell_boxes(
     Args:
         size: height and width of the original picture in pixels.
         cells: rows and columns of the map.
-        geometry: position of the cells.
 
     Returns:
         x1 y1 x2 y2 in pixels of the original picture, cut at its borders (rows * columns, 4); False for cells that lie
@@ -60,9 +60,7 @@ def cell_boxes(
 
 
 def cell_record(item: Prepared, rows: Tensor, geometry: MapGeometry) -> Record:
-    """Return the record of a picture whose regions are the cells of ``rows`` (h, w, D), row by row; cells that show
-    padding alone are left out.
-    """
+    """Return a picture's record whose regions are the cells of ``rows`` (h, w, D), those of padding alone left out."""
     boxes, seen = cell_boxes(item.size, (rows.shape[0], rows.shape[1]), geometry)
     features: NDArray[np.float32] = rows.flatten(0, 1).float().cpu().numpy()
     return Record(id=item.id, features=features[seen], boxes=boxes[seen], size=item.size)
@@ -97,17 +95,18 @@ DEFAULTS: dict[RuleName, tuple[float, float]] = {
 
 
 def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, confidence: float | None = None) -> Rule:
-    """Return a rule with its defaults where ``nms`` or ``confidence`` is None."""
+    """Return a rule with its defaults where ``nms`` or ``confidence`` is None. UsageError: not 0 <= least <= most."""
+    if not 0 <= least <= most or most < 1:
+        got, expected = f"min_boxes {least}, max_boxes {most}", "0 <= min_boxes <= max_boxes"
+        raise UsageError("min_boxes and max_boxes disagree", got=got, expected=expected)
     usual = DEFAULTS[name]
     return Rule(name, least, most, usual[0] if nms is None else nms, usual[1] if confidence is None else confidence)
 
 
 def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -> Tensor:
-    """Return the rows that greedy non-maximum suppression keeps, best first.
+    """Return the rows that greedy non-maximum suppression keeps of boxes (N, 4) with scores (N,), best first.
 
     Args:
-        boxes: (N, 4).
-        scores: (N,).
         threshold: overlap (intersection over union) above which the weaker box goes.
         legacy: as the Caffe, Detectron and maskrcnn-benchmark code on a CPU: the far corner is the last pixel, and an
             overlap equal to the threshold is enough.
@@ -119,16 +118,16 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return every proposal's best score among the classes whose suppression it survives, and that class.
+    """Return every proposal's best score (N,) of the classes whose suppression it survives, and that class (N,).
 
     Args:
         probs: (N, C).
         boxes: shared by the classes (N, 4), or of each class (N, C, 4).
-        floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on
-            are those of the whole table.
+        floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on are
+            those of the whole table.
 
     Returns:
-        Scores (N,), 0 where a proposal survives nowhere, and classes (N,).
+        Scores, 0 where a proposal survives nowhere, and classes.
     """
     alive = torch.zeros_like(probs)
     columns, rows = (probs >= floor).T.nonzero(as_tuple=True)  # class after class
@@ -137,7 +136,7 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
         candidates = boxes[members] if boxes.ndim == 2 else boxes[members, column]
         kept = members[nms(candidates, probs[members, column], threshold, legacy=True)]
         alive[kept, column] = probs[kept, column]
-    return best_column(alive)
+    return alive.max(1)
 
 
 def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:

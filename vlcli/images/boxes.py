@@ -19,6 +19,7 @@ import numpy as np
 
 from vlcli.errors import DataError
 
+_ODD = (ValueError, LookupError, TypeError, AttributeError, OverflowError, OSError, RecursionError, zipfile.BadZipFile)
 NO_AREA = "boxes of no area (width or height not above 0)"
 FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
 Index = Callable[[Any], int]
@@ -43,7 +44,7 @@ def trailing_number(name: str) -> int | None:
 
 @dataclass
 class BoxList:
-    """Boxes of one image.
+    """Boxes of one image. Raises DataError: a coordinate is not finite: RoIAlign would read outside its map.
 
     Attributes:
         boxes: pixels x1 y1 x2 y2 (N, 4), float32.
@@ -53,9 +54,6 @@ class BoxList:
         box_ids: names (N,), strings.
         size: height and width of the image that the boxes were measured in.
         name: the image's file as the boxes' file writes it.
-
-    Raises:
-        DataError: a coordinate is not finite: RoIAlign would read outside its map.
     """
 
     boxes: np.ndarray
@@ -76,7 +74,6 @@ class BoxList:
         return int(self.boxes.shape[0])
 
     def rows(self, index: np.ndarray) -> BoxList:
-        """Return the boxes at ``index``, in that order."""
         columns = {name: value[index] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **columns)
 
@@ -102,7 +99,7 @@ class BoxFile(dict[str, BoxList]):
     Attributes:
         categories: name by class id, in the file's order; empty where it lists none.
         attributes: names by attribute number; empty where it lists none.
-        without_area: number of boxes that were left out because their width or height is not above 0.
+        without_area: number of boxes left out because their width or height is not above 0.
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
@@ -148,9 +145,8 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     Args:
         path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, MAttNet's detections (``image_id``,
             ``box`` as x y width height with the last pixel counted), or a list of one object per image with
-            ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``,
-            ``category_ids``, ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image:
-            x1 y1 x2 y2 [score [class]].
+            ``file_name``, ``width``, ``height``, ``boxes`` as x1 y1 x2 y2 and optionally ``scores``, ``category_ids``,
+            ``attribute_ids``, ``box_ids``. An npz has one array (N, 4 to 6) per image: x1 y1 x2 y2 [score [class]].
         format: one of :data:`FORMATS`; by default it is recognised from the content.
         crowds: keep COCO's crowd boxes.
 
@@ -178,7 +174,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     except FileNotFoundError:
         what, hint = "the file of boxes does not exist", "check the path given as boxes"
         raise DataError(what, where=str(path), hint=hint) from None
-    except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError, zipfile.BadZipFile) as error:
+    except _ODD as error:
         what, got = "the file of boxes cannot be read", f"{type(error).__name__}: {error}"
         raise DataError(what, where=str(path), got=got, expected=f"one of {', '.join(FORMATS)}") from None
 
@@ -205,7 +201,7 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
-            boxes = replace(_annotated(notes, size), name=image.get("file_name", str(image["id"])))
+            boxes = replace(_annotated(notes, size), name=str(image.get("file_name") or image["id"]))
             if index is not None:
                 boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
             result.append(boxes)
@@ -265,7 +261,6 @@ def _from_results(content: list[dict[str, Any]]) -> dict[str, BoxList]:
 
 
 def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
-    """MAttNet's detector counts the last pixel in: a box of one pixel has width 1."""
     keys = {"det_id": "id", "category_id": "category_id", "score": "score"}
     rows = []
     for note in content:
@@ -275,25 +270,21 @@ def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     return {name: _annotated(notes, None) for name, notes in _by_image(rows).items()}
 
 
-_COLUMNS: dict[str, tuple[str, Any]] = {
-    "scores": ("scores", np.float32),
-    "category_ids": ("classes", np.int64),
-    "attribute_ids": ("attributes", np.int64),
-    "box_ids": ("box_ids", np.str_),
-}
+# Of an image in a list, in the order of the fields of `BoxList`.
+_COLUMNS = {"scores": np.float32, "category_ids": np.int64, "attribute_ids": np.int64, "box_ids": np.str_}
 
 
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     result: list[BoxList] = []
     for image in content:
         boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
-        columns = {key: np.asarray(image[key], dtype=dtype) for key, (_, dtype) in _COLUMNS.items() if key in image}
-        for key, values in columns.items():
-            if values.shape != (len(boxes),):
+        columns = [np.asarray(image[key], dtype) if key in image else None for key, dtype in _COLUMNS.items()]
+        for key, values in zip(_COLUMNS, columns, strict=True):
+            if values is not None and values.shape != (len(boxes),):
                 raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
-        fields = {_COLUMNS[key][0]: values for key, values in columns.items()}
-        result.append(BoxList(boxes, size=size, name=image["file_name"], **fields))
+        scores, classes, attributes, ids = columns
+        result.append(BoxList(boxes, scores, classes, attributes, ids, size, str(image["file_name"])))
     return _by_id(result)
 
 

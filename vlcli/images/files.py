@@ -35,11 +35,7 @@ class BadImageError(Exception):
 
 
 def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Read height and width of the upright image from its header; of a remote JPEG, no more is read.
-
-    Args:
-        raw: see :func:`open_image`.
-    """
+    """Read height and width of the upright image (see :func:`open_image`) from its header, of a remote JPEG alone."""
     if isinstance(source, str):
         try:
             head = read_bytes(source, HEAD)
@@ -59,7 +55,6 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
     """Decode an image, of an animation the first frame, to upright 8-bit RGB (see :func:`to_rgb`).
 
     Args:
-        source: the file.
         max_pixels: refuse larger ones.
         raw: height and width that annotations were measured in. Where they are those of the stored, not of the upright
             pixels, the annotator ignored the orientation tag and so does this function.
@@ -91,11 +86,7 @@ def read_content(path: Path) -> bytes:
 
 
 def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode the content of an image file that a stranger sent, in one of :data:`FORMATS`, as :func:`open_image` does.
-
-    Raises:
-        BadImageError: empty, truncated, no image, of another format, or too large.
-    """
+    """Decode an image file that a stranger sent, in one of :data:`FORMATS`, as :func:`open_image` does."""
     with opened(data, max_pixels, FORMATS) as image:
         return _decoded(image, None)
 
@@ -103,8 +94,7 @@ def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
 def read_format(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
     """Return the suffix for the content of an image file in one of :data:`FORMATS`, such as ``.jpg``.
 
-    Raises:
-        BadImageError: empty, no image, of another format, or too large.
+    Raises BadImageError: empty, no image, of another format, or too large.
     """
     with opened(data, max_pixels, FORMATS) as image:
         kind = (image.format or "").lower()
@@ -182,12 +172,7 @@ def pixel_range(ends: tuple[float, float] | None) -> Iterator[None]:
 
 
 def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None) -> Image.Image:
-    """Open an image, in one of ``formats`` of Pillow (None: any), and read only its header.
-
-    Raises:
-        BadImageError: missing, empty, no image, or too large.
-        DataError: a remote file cannot be fetched.
-    """
+    """Open an image, in one of Pillow's ``formats`` (None: any), and read its header; errors as :func:`open_image`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -212,7 +197,6 @@ def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...
 
 
 def _source(source: Source) -> Path | BinaryIO:
-    """Return the file, or the bytes of an address or of a path into a shard."""
     data = b""
     if isinstance(source, Path):
         try:
@@ -231,7 +215,6 @@ def _source(source: Source) -> Path | BinaryIO:
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:
-    """Whether annotations were measured in the stored pixels of an image that its tag would rotate."""
     width, height = image.size
     return raw is not None and _orientation(image) >= 5 and width != height and tuple(raw) == (height, width)
 
@@ -260,13 +243,9 @@ _CONVERSIONS = {
 
 
 def conversion_notes(pictures: Sequence[Path | str]) -> list[str]:
-    """Look at some pictures of a data set, spread evenly, and describe conversions and pictures of one shade.
+    """Return a line for each sort of conversion, and for pictures of one shade, among some pictures, spread evenly.
 
-    Args:
-        pictures: files, in shards too; remote ones are not looked at.
-
-    Returns:
-        A line for each sort of conversion, and for pictures of one shade; none for unreadable pictures.
+    Remote and unreadable pictures are passed over.
     """
     files = [path for path in pictures if isinstance(path, Path)]
     headers = [files[row] for row in spread(len(files))]
@@ -290,7 +269,6 @@ def spread(count: int, most: int = LOOKED_AT) -> Sequence[int]:
 
 
 def _seen(look: Callable[[Image.Image], str], path: Path) -> str:
-    """Return what ``look`` says of a picture; empty for an unreadable one."""
     try:
         with opened(path) as image:
             return look(image)

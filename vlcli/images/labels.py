@@ -16,20 +16,13 @@ from vlcli.images.boxes import BoxList
 
 @dataclass(frozen=True)
 class Labels:
-    """Names and foreign ids, in the order of the numbers.
-
-    Attributes:
-        classes: names; empty where unknown.
-        class_ids: the file's ids; its length is the number of classes.
-        attributes: names; empty where unknown.
-    """
+    """Names (empty where unknown) and the annotation file's ids of classes, in the order of their numbers."""
 
     classes: tuple[str, ...] = ()
     class_ids: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
 
     def provenance(self) -> dict[str, Any]:
-        """Return the parts that are not empty, for the provenance of a store."""
         return {name: list(values) for name, values in vars(self).items() if values}
 
 
@@ -50,11 +43,7 @@ COCO: dict[int, str] = {
 
 
 def class_table(ids: Iterable[int], named: Mapping[int, str], known: Labels | None = None) -> Labels:
-    """Number the class ids of some box files.
-
-    Returns:
-        The files' categories in their order; else the data sets'; else COCO's 80; else the ids in order, nameless.
-    """
+    """Number class ids by the files' categories in their order, else the data sets', else COCO's 80, else in order."""
     used = set(ids)
     if used <= set(named):
         return Labels(tuple(named.values()), tuple(named))
@@ -83,11 +72,7 @@ def ids_used(boxes: Mapping[str, BoxList]) -> set[int]:
 
 
 def together(parts: Sequence[tuple[Mapping[str, BoxList], Labels]]) -> tuple[dict[str, BoxList], Labels]:
-    """Join the boxes of several data sets under one numbering: classes and attributes of one name are one.
-
-    Raises:
-        DataError: one part names its classes and another does not.
-    """
+    """Join data sets' boxes; classes and attributes of one name are one. Raises DataError: some have no names."""
     known = [labels for boxes, labels in parts if boxes and labels != Labels()]
     if all(labels == known[0] for labels in known):
         return {name: one for boxes, _ in parts for name, one in boxes.items()}, known[0] if known else Labels()

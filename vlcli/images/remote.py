@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from vlcli.errors import DataError
 from vlcli.files import is_remote, locked, write_json, written
@@ -30,9 +30,7 @@ T = TypeVar("T")
 def read_bytes(address: str, most: int | None = None) -> bytes:
     """Read a remote file, or its first ``most`` bytes: more where a server cannot send a part.
 
-    Raises:
-        FileNotFoundError: there is none.
-        DataError: it cannot be read in :data:`TRIES` tries.
+    Raises FileNotFoundError: there is none. Raises DataError: it cannot be read in :data:`TRIES` tries.
     """
     system, path = file_system(address)
     if most is not None:
@@ -56,8 +54,7 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
-        return system_and_path
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(address))
     except (ImportError, ValueError) as error:
         named = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
         package = named.get(address.partition("://")[0].lower())
@@ -67,12 +64,7 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def tried(address: str, act: Callable[[], T]) -> T:
-    """Call ``act``, again where it fails.
-
-    Raises:
-        FileNotFoundError: the file is not there.
-        DataError: it failed every time.
-    """
+    """Call ``act``, again where it fails. Raises FileNotFoundError at once, DataError after :data:`TRIES` tries."""
     for number in range(TRIES):
         try:
             return act()

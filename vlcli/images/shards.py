@@ -44,7 +44,6 @@ class ShardIndex:
     sizes: NDArray[np.int64]
 
     def find(self, name: str) -> tuple[int, int] | None:
-        """Return start and size of a member; None where there is none."""
         key = np.bytes_(name.encode())
         row = int(np.searchsorted(self.names, key))
         if row == len(self.names) or self.names[row] != key:
@@ -106,7 +105,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_member(shard: Path, name: str) -> bytes:
-    """Read the bytes of one member. Raises FileNotFoundError: the shard has no such member."""
+    """Return the bytes of one member. Raises FileNotFoundError: the shard has no such member."""
     member = shard_index(shard).find(name)
     if member is None:
         raise FileNotFoundError(f"{shard}/{name}")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from vlcli.detection.detections import Detections, apply_deltas
 from vlcli.detection.selection import best_surviving, make_rule, nms
+from vlcli.errors import UsageError
 
 THREAD = settings(max_examples=25, deadline=None)
 
@@ -201,3 +202,9 @@ def test_deltas_in_three_conventions():
     detectron = apply_deltas(delta, box, (1, 1, 1, 1), extra=1, inclusive=True)
     assert torch.allclose(detectron, torch.tensor([[2.0, 28, 41, 67]]))
     assert torch.allclose(apply_deltas(delta * 10, box, (10, 10, 10, 10)), edges)
+
+
+@pytest.mark.parametrize("counts", [(36, 10), (-1, 10), (0, 0)])
+def test_counts_that_disagree_are_refused(counts):
+    with pytest.raises(UsageError, match="min_boxes and max_boxes disagree"):
+        make_rule("detectron2", *counts)

@@ -22,11 +22,7 @@ class UnwritableError(Exception):
 
 
 def dumps(value: Any) -> bytes:
-    """Convert ``value`` to UTF-8 JSON (lone surrogates kept).
-
-    Raises:
-        UnwritableError: its type, or that of something in it, would not come back the same.
-    """
+    """Convert ``value`` to UTF-8 JSON (lone surrogates kept). Raises UnwritableError: it would come back another."""
     try:
         return json.dumps(_encoded(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     except (RecursionError, ValueError) as error:

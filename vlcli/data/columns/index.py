@@ -1,8 +1,7 @@
 """Opens a reader's examples from columns, which the first process that asks for them writes.
 
-A folder of columns is keyed by what the reader was built with, by the code of its class and by the digests of its
-files. It appears whole or not at all, under a lock: processes that want the same columns wait for the one that writes
-them and open what it wrote. Columns of the same reader over former contents of its files are removed.
+A folder of columns is keyed by the reader's options, the code of its class and the digests of its files. It appears
+whole or not at all, under a lock. Columns of the same reader over former contents of its files are removed.
 """
 
 import contextlib
@@ -46,11 +45,7 @@ _PROPERTIES = ("path", "size", "mtime", "inode")
 
 
 def smallest() -> int:
-    """Return the bytes of source files from which on examples become columns: 16 MB, or ``VLCLI_COLUMNS_MB``.
-
-    Raises:
-        UsageError: the variable holds no number.
-    """
+    """Return the bytes of source files from which on examples become columns: 16 MB, or ``VLCLI_COLUMNS_MB``."""
     megabytes = megabytes_of(SMALLEST, "megabytes, such as 64")
     return (_USUAL_MB if megabytes is None else megabytes) * 10**6
 
@@ -58,12 +53,9 @@ def smallest() -> int:
 def opened(reader: Any) -> ColumnExamples | None:
     """Open a reader's examples from columns under ``reader.cache``, written first where they are not there.
 
-    The reader is left as if it had read its files. None where columns are not for it: no cache, small files, a reader
-    that looks at folders, or something that cannot be written.
-
-    Raises:
-        DataError: a file is malformed, or changed while it was read.
-        VlcliError: the disk is full.
+    The reader is left as if it had read its files. None where columns do not serve: no cache, small files, a reader
+    that looks at folders, or a value that cannot be written. Raises VlcliError: a file is malformed, or changed while
+    it was read; or the disk is full.
     """
     if reader.cache is None or reader.reads_folders:
         return None
@@ -81,7 +73,6 @@ def opened(reader: Any) -> ColumnExamples | None:
 
 
 def _open_known(reader: Any, slot: str, files: list[Path]) -> ColumnExamples | None:
-    """Open the columns where all digests are known and the folder is whole, without reading a file or a lock."""
     known = {tuple(row[name] for name in _PROPERTIES): row["digest"] for row in _noted_digests(reader.cache)}
     digests = [known.get(_identity(file)) for file in files]
     if None in digests:
@@ -171,13 +162,13 @@ def _open(reader: Any, folder: Path) -> ColumnExamples:
 
 
 def write_meta(folder: Path, name: str = META, **facts: Any) -> None:
-    """Write what a folder of columns holds, when all its other files are there: ``facts``, and the files' sizes."""
+    """Write the list of a folder's files with their sizes, last of all, and ``facts``."""
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     write_json(folder / name, {"format": FORMAT, "files": sizes, **facts})
 
 
 def is_whole(folder: Path, name: str = META) -> bool:
-    """Whether a folder of columns has all its files, in their sizes, and folders that were listed are as they were."""
+    """Whether a folder of columns has all its files, in their sizes, and listed folders are unchanged."""
     with contextlib.suppress(*_DAMAGED):
         meta = json.loads((folder / name).read_bytes())
         whole = all((folder / file).stat().st_size == size for file, size in meta["files"].items())
@@ -190,7 +181,7 @@ def _unchanged(folders: dict[str, list[int]]) -> bool:
 
 
 def state_of(folder: Path) -> list[int]:
-    """Return what changes when a file is added to a folder or removed from it; of a file, when it is written."""
+    """Return what changes when a file is added to a folder or removed from it, or a file is written."""
     with contextlib.suppress(OSError):
         stat = folder.stat()
         return [stat.st_mtime_ns, stat.st_ino, stat.st_size]
@@ -227,7 +218,7 @@ def _noted_digests(cache: Path) -> list[dict[str, Any]]:
 
 
 def remembered(examples: ColumnExamples, name: str, key: Iterable[Any]) -> Path:
-    """Return where a fact about the examples that depends on ``key`` is kept, beside their columns."""
+    """Return the path for a fact about the examples that depends on ``key``, beside their columns."""
     hashed = hashlib.sha256(json.dumps([name, *key], default=str).encode()).hexdigest()[:16]
     return examples.folder.with_name(f"{examples.folder.name}.{name}-{hashed}")
 
@@ -241,13 +232,12 @@ Absent = Callable[[list[str]], set[str]]
 def absent_images(
     examples: ColumnExamples, absent: Absent, where: Callable[[str], Path] | None, key: Sequence[Any] | None
 ) -> set[str]:
-    """Return the images of some examples that are not there.
+    """Return the images of some examples that are not there, as ``absent`` says of lists of images.
 
     Args:
-        absent: returns those of some images that are not there.
-        where: gives an image's file, where files are looked for: while all folders that hold them keep their time of
-            change, no file was added or removed. None: ``key`` says all.
-        key: what else the answer depends on; None: it is not known, and nothing is remembered.
+        where: gives an image's file: the answer is kept while the folders of these files keep their time of change.
+            None: ``key`` says all.
+        key: what else the answer depends on; None: unknown, and nothing is kept.
     """
     note = None if key is None else remembered(examples, "presence", key)
     with contextlib.suppress(*_DAMAGED):

@@ -1,7 +1,6 @@
 """Paths of pictures by image id in columns: what ``Reader.picture`` notes, for any number of pictures.
 
-Paths are kept as the annotations have them, under the image folder where they lie in it. Ids are found by a sorted hash
-of 64 bits; the id itself is compared, so that two ids of one hash are told apart.
+Paths lie under the image folder where they can. Ids are found by a sorted hash of 64 bits and then compared.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ def _hash(name: str) -> int:
 
 
 class PicturePathsWriter(AbstractContextManager["PicturePathsWriter"]):
-    """Writes the paths of a reader's pictures as they come; ids that come twice are sorted out at the end.
+    """Writes the paths of a reader's pictures as they come; repeated ids are sorted out at the end.
 
     Args:
-        folder: of the columns.
         base: the reader's image folder.
         conflict: makes the error for an id with two files, of the id and both paths.
     """
@@ -56,7 +54,6 @@ class PicturePathsWriter(AbstractContextManager["PicturePathsWriter"]):
         self._writer = StringsWriter(folder, "places")
 
     def note(self, name: str, path: str) -> None:
-        """Write the path of an image."""
         if self._recent.get(name) == path:
             return
         if len(self._recent) >= _RECENT:
@@ -83,10 +80,11 @@ class PicturePathsWriter(AbstractContextManager["PicturePathsWriter"]):
     def _is_new(self, strings: Strings, hashes: np.ndarray, order: np.ndarray, row: int) -> bool:
         name, path = _name_and_path(strings[int(order[row])], self.base)
         first = int(np.searchsorted(hashes, hashes[order[row]], sorter=order))
-        known = dict(_name_and_path(strings[other], self.base) for other in order[first:row].tolist())
-        if known.get(name, path) != path:
-            raise self._conflict(name, known[name], path)
-        return name not in known
+        earlier = (_name_and_path(strings[other], self.base) for other in order[first:row].tolist())
+        noted = next((its_path for known, its_path in earlier if known == name), None)
+        if noted is not None and noted != path:
+            raise self._conflict(name, noted, path)
+        return noted is None
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._writer.__exit__(kind, *rest)
@@ -100,12 +98,7 @@ def _name_and_path(record: bytes, base: Path) -> tuple[str, Path]:
 
 
 class PicturePaths(MutableMapping[str, Path]):
-    """Paths by image id, read from the columns of ``folder``; what is set afterwards is kept in memory.
-
-    Args:
-        folder: of the columns.
-        base: the reader's image folder.
-    """
+    """Paths by image id, read from a folder of columns, under the image folder ``base``; new ones stay in memory."""
 
     def __init__(self, folder: Path, base: Path) -> None:
         self.base, self._more = Path(os.path.normpath(base)), dict[str, Path]()

@@ -21,12 +21,7 @@ _FLUSHED = 1 << 16
 
 
 class Mapped:
-    """A file of numbers as a memory map: processes of one machine share its pages.
-
-    Args:
-        path: the file.
-        code: the numbers' type, as :mod:`struct` calls it (``B``, ``Q``, ``q``, ``I``, ``H``, ``h``).
-    """
+    """A file of numbers of :mod:`struct`'s type ``code`` as a memory map, whose pages the machine's processes share."""
 
     def __init__(self, path: Path, code: str) -> None:
         self.path, self.code = path, code
@@ -42,30 +37,22 @@ class Mapped:
         return Mapped, (self.path, self.code)  # a spawned process maps the file anew
 
     def read(self, start: int, size: int) -> bytes:
-        """Read ``size`` bytes without the map.
-
-        A read of the map at a random place brings 64 KB around it into the memory that this process counts as its own;
-        reading the file takes as long and brings nothing, and the system's cache of it serves all processes.
-        """
+        """Read ``size`` bytes from the file: each random read of the map adds 64 KB to this process's memory."""
         if hasattr(os, "pread"):
             return os.pread(self.descriptor, size, start)
         return bytes(self.map[start : start + size])  # Windows
 
     def array(self) -> np.ndarray:
-        """Return the numbers as an array on the map."""
         return np.frombuffer(self.map, np.dtype(self.code))
 
     def release(self) -> None:
-        """Give the pages that were read back to the system, which keeps them in its cache: reading goes on as before.
-
-        Without it a process that draws examples at random would in the end count every page as its own.
-        """
+        """Give the pages that were read back to the system's cache: random draws would make all of them ours."""
         if self.map and hasattr(mmap, "MADV_DONTNEED"):
             self.map.madvise(mmap.MADV_DONTNEED)
 
 
 class Strings:
-    """A column of byte strings, ``NAME.bytes`` and ``NAME.ends`` in ``folder``."""
+    """A column of byte strings, ``NAME.bytes`` and ``NAME.ends`` in ``folder``; items are read from the map."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.content, self.ends = Mapped(folder / f"{name}.bytes", "B"), Mapped(folder / f"{name}.ends", "q")
@@ -74,11 +61,10 @@ class Strings:
         return len(self.ends) - 1
 
     def __getitem__(self, row: int) -> bytes:
-        """Return a string from the map: for reading in order."""
         return bytes(self.content.map[self.ends.values[row] : self.ends.values[row + 1]])
 
     def read_many(self, rows: Sequence[int]) -> list[bytes]:
-        """Read strings without the map: for reading at random (see :meth:`Mapped.read`)."""
+        """Read strings from the files: for reading at random (see :meth:`Mapped.read`)."""
         if not hasattr(os, "pread"):  # Windows
             return [self[row] for row in rows]
         pread, ends, content = os.pread, self.ends.descriptor, self.content.descriptor
@@ -86,7 +72,6 @@ class Strings:
         return [pread(content, stop - start, start) for start, stop in bounds]
 
     def release(self) -> None:
-        """Give the pages back, see :meth:`Mapped.release`."""
         self.content.release()
         self.ends.release()
 
@@ -102,7 +87,7 @@ class StringsWriter(AbstractContextManager["StringsWriter"]):
         self._ends.write(bytes(8))
 
     def settle(self) -> None:
-        """Write what is held, where it is much; called now and then."""
+        """Write the strings held in memory, where they are many; called now and then."""
         if len(self._held) >= _FLUSHED:
             self._flush()
 

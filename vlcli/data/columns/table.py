@@ -1,7 +1,7 @@
 """Examples in columns: written one after another, read by number without the others being in memory.
 
-An example is one string of bytes, so that drawing it at random reads nothing else: a head with its flags, its number of
-images and the bytes of its key, its sentence and its images' names; then these, then the rest in JSON.
+An example is one string of bytes, so that a random draw is one read: a head with flags, number of images and bytes of
+key, sentence and images' names; then these, then the rest in JSON.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class ExamplesWriter(AbstractContextManager["ExamplesWriter"]):
             (self.folder / "image_counts").write_bytes(self._images)
 
     def append(self, example: Example) -> None:
-        """Write one example."""
         record = _record_of(example)
         self._records.append(record)
         self._flags.append(record[0])
@@ -91,15 +90,14 @@ class ExamplesWriter(AbstractContextManager["ExamplesWriter"]):
 
     @property
     def count(self) -> int:
-        """Number of examples written."""
         return len(self._flags)
 
 
 class Examples(Sequence[Example]):
-    """A sequence of examples that is compared as a list is; of a slice, a list. Subclasses define :meth:`at`."""
+    """A sequence of examples that compares as a list does; a slice is a list. Subclasses define :meth:`at`."""
 
     def at(self, index: int) -> Example:
-        """Return the example of a number, which may be negative. Raises IndexError: there is none."""
+        """Return one example; the number may be negative. Raises IndexError: there is none."""
         raise NotImplementedError
 
     @overload
@@ -120,11 +118,10 @@ class Examples(Sequence[Example]):
 
 
 class ColumnExamples(Examples):
-    """The examples of a folder of columns; each is made when it is asked for.
+    """The examples of a folder that :class:`ExamplesWriter` filled, each made on demand.
 
     Args:
-        folder: that :class:`ExamplesWriter` filled.
-        chosen: rows of the columns, in the examples' order; None: those that ``rows`` in the folder lists, else all.
+        chosen: rows of the columns, in the examples' order; None: those of the file ``rows`` in the folder, else all.
     """
 
     def __init__(self, folder: Path, chosen: NDArray[np.int64] | None = None) -> None:
@@ -149,7 +146,7 @@ class ColumnExamples(Examples):
         return self.together([index])[0] if held is None else held
 
     def together(self, indices: Sequence[int]) -> list[Example]:
-        """Return the examples of these numbers, read in one go, and keep them for whoever asks for one of them next."""
+        """Return the examples of these numbers, read in one go, and keep them for the next calls of :meth:`at`."""
         held = {} if len(self._held) + len(indices) > _HELD else self._held
         wanted = [index for index in dict.fromkeys(indices) if index not in held]
         records = self._records.read_many([self.row(index) for index in wanted])
@@ -164,7 +161,6 @@ class ColumnExamples(Examples):
             self._count_read()
 
     def row(self, index: int) -> int:
-        """Return the row of an example in the columns. Raises IndexError: there is none."""
         index = range(self._length)[index]
         return index if self.rows is None else int(self.rows[index])
 
@@ -178,11 +174,10 @@ class ColumnExamples(Examples):
             self._count_read()
 
     def where(self, kept: NDArray[np.int64]) -> ColumnExamples:
-        """Return only the examples of these numbers."""
         return ColumnExamples(self.folder, kept if self.rows is None else np.asarray(self.rows)[kept])
 
     def image_names(self, index: int) -> list[str]:
-        """Return the images of an example, without the rest of it."""
+        """Return the images of an example without decoding its other fields."""
         row = self.row(index)
         self._count_read()
         record = self._records[row]
@@ -196,7 +191,6 @@ class ColumnExamples(Examples):
         return values if self.rows is None else values[np.asarray(self.rows)]
 
     def release(self) -> None:
-        """Give the pages that were read back to the system."""
         for column in self._columns:
             column.release()
 

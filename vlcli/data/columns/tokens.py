@@ -33,13 +33,7 @@ class Tokens:
         self._size = array(self._code).itemsize + 2
 
     def samples(self, rows: Sequence[int], texts: Sequence[str], keys: Sequence[str]) -> list[TextSample]:
-        """Return the sentences of several rows of the columns, in lists that the caller may change.
-
-        Args:
-            rows: of the columns.
-            texts: the sentences.
-            keys: their ids; empty: the sentence itself.
-        """
+        """Return the sentences of several rows, in lists that the caller may change; an empty key: the sentence."""
         records = self._records.read_many(rows)
         counts = [len(record) // self._size for record in records]
         joined = b"".join(record[: -2 * count] for record, count in zip(records, counts, strict=True))
@@ -54,11 +48,7 @@ class Tokens:
 
 
 def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> Tokens | None:
-    """Return the token ids of the examples' sentences, written where they are not there; None where they do not fit.
-
-    Args:
-        tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`.
-    """
+    """Return the token ids of the examples' sentences, written where they are missing; None where they do not fit."""
     cut = hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
     folder = remembered(examples, "tokens", [cut, repr(tokenizer.prepare), tokenizer.ended, length])
     if not is_whole(folder, _META):

@@ -1,8 +1,8 @@
 """Rewrites captions in one respect so that they contradict the original.
 
 Symmetric relations are not turned, bounds are not loosened, an attribute does not become one that the sentence already
-names. Sentences with a negation or with "or" are left alone, since a changed word may leave them true. Rewrites do not
-know what else is in the picture.
+names. Sentences with a negation or with "or" are left alone, since a changed word may leave them true. What else is in
+the picture is not known.
 """
 
 import re
@@ -44,9 +44,6 @@ class Rewrite:
 
         Returns:
             The changes; empty if nothing can be changed.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} changes nothing")
 

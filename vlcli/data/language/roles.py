@@ -1,6 +1,6 @@
 """Finds the words of a sentence with one role (place, number, attribute, noun), phrases and names.
 
-A word of several senses is listed where captions mostly use it in this one, and looked at in its context otherwise
+A word of several senses is listed where captions mostly use it in this one, and otherwise looked at in its context
 (``left``). Everything is lower case; lists of phrases are separated by commas.
 """
 
@@ -139,9 +139,6 @@ class Role:
 
         Returns:
             Runs of words that belong together; they may overlap those of another role.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} finds no words")
 
@@ -206,12 +203,8 @@ class Words(Listed):
 
     Args:
         words: words and phrases; capitals do not matter.
-        patterns: regular expressions over the lower-case sentence without punctuation at the ends of its words; a
-            match counts where it begins and ends with a word.
-
-    Raises:
-        ComponentError: both are empty.
-        RecipeError: a pattern is no regular expression.
+        patterns: regular expressions over the lower-case sentence without punctuation at the ends of its words; a match
+            counts where it begins and ends with a word. RecipeError: one is no regular expression.
     """
 
     def __init__(self, *, words: list[str] = [], patterns: list[str] = []) -> None:  # noqa: B006 (a schema's default)
@@ -267,10 +260,7 @@ def is_verb_left(words: Sequence[str], index: int) -> bool:
 
 
 def phrases(words: Sequence[str]) -> list[Span]:
-    """Return the relations ("to the left of") and names ("a small red circle") in plain words, in order.
-
-    Relations have two words or more, names one or more; other words are in no phrase.
-    """
+    """Return relations ("to the left of", two words or more) and names ("a red circle") in plain words, in order."""
     relations = _RELATIONS.find(words)
     covered = {index for start, stop in relations for index in range(start, stop)}
     return sorted([*relations, *(name for name in names(words) if covered.isdisjoint(range(*name)))])

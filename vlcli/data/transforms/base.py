@@ -76,13 +76,11 @@ class Transform:
         self.needs, self.flip = needs, flip
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Change a training image.
-
-        Called once per image and epoch in loader workers, before resizing and normalisation.
+        """Change a training image; called per image and epoch in loader workers, before resizing and normalisation.
 
         Args:
             scene: the image (RGB, uint8) with boxes, label map, sentence and answers.
-            rng: of (seed, epoch, example); all images of an example share it.
+            rng: of (seed, epoch, example).
 
         Returns:
             The changed scene.
@@ -140,10 +138,7 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
     """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after.
 
     Worker processes keep the seeds, since nothing else draws there. Dropout draws from the same generators: a transform
-    that uses this sets ``borrows_generators``.
-
-    Raises:
-        ComponentError: the transform has not, and the model trains beside.
+    that uses this sets ``borrows_generators``. Raises ComponentError: it does not, and the model trains beside.
     """
     if threading.current_thread().name.startswith(THREAD):
         raise ComponentError(
@@ -168,10 +163,9 @@ BICUBIC, BILINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
 
 @dataclass(frozen=True)
 class TransformInput:
-    """One picture of an example on its way to a model.
+    """One RGB picture of an example on its way to a model.
 
     Attributes:
-        image: RGB.
         boxes: (R, 4) x1, y1, x2, y2 in pixels of ``image``, or None.
         kept: (R,) indices of these boxes among those read; None: all, in order.
         labels: class ids of the pixels as a picture of one channel (``L`` or ``I``), or None.
@@ -190,12 +184,12 @@ class TransformInput:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the picture."""
+        """Height and width in pixels."""
         return self.image.height, self.image.width
 
     @property
     def placed(self) -> bool:
-        """Whether there are boxes or labels, so that the picture must not be sheared or rotated alone."""
+        """Whether boxes or labels forbid to shear or rotate the picture alone."""
         return self.boxes is not None or self.labels is not None
 
 

@@ -156,6 +156,5 @@ VOID = 255
 
 
 def _largest(labels: NDArray[np.int32]) -> float:
-    """Return the share of the labelled pixels that the most frequent class has."""
     real = labels[(labels > 0) & (labels < VOID)]
     return float(np.bincount(real).max() / real.size) if real.size else 0.0

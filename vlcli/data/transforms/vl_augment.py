@@ -31,10 +31,9 @@ _TOP = 10.0  # the strongest magnitude
 def randaugment(
     image: Image.Image, rng: np.random.Generator, *, count: int = 2, magnitude: float = 7, in_place: bool = False
 ) -> Image.Image:
-    """Apply operations, each with probability 0.5 (Cubuk et al. 2020; ALBEF's levels).
+    """Apply ``count`` operations to an RGB image, each with probability 0.5 (Cubuk et al. 2020; ALBEF's levels).
 
     Args:
-        image: RGB.
         rng: draws the operations, whether each is applied, and its direction.
         magnitude: 0 to 10.
         in_place: only operations that do not move the content.
