@@ -34,6 +34,10 @@ def one_spec(value: Any) -> Any:
         raise ValueError(error.expected) from error
 
 
+def _model(value: Any) -> Any:
+    return one_spec(value) if isinstance(value, str) or (isinstance(value, dict) and "name" in value) else value
+
+
 def all_specs(value: Any) -> Any:
     """Returns one component or several as a list of specs; None as it is."""
     return [one_spec(item) for item in as_list(value)] if value is not None else None
@@ -58,7 +62,7 @@ OptionalSpec = Annotated[
 ]
 ModelField = Annotated[
     dict[str, Any] | None,
-    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    BeforeValidator(_model),
     WithJsonSchema({"type": ["string", "object", "null"]}),
 ]
 """A stage's model: a name, a whole component, or only the keys that change of the recipe's model."""

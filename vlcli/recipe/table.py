@@ -209,7 +209,7 @@ def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
     layout, stages = section(value, "table"), section(value, "stages")
     if isinstance(layout.get("rows"), dict):
         gone = [None, *(name for name, stage in stages.items() if stage is None)]
-        patterns = as_list(layout.get("metrics") or [])
+        patterns = [one for one in as_list(layout.get("metrics")) if isinstance(one, str)]
         return [label for label, name in layout["rows"].items() if name not in gone], patterns
     return [name for name, stage in stages.items() if stage is not None and kind_of(name, stage) == "evaluate"], []
 
