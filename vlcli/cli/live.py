@@ -27,7 +27,6 @@ class View:
         self.state = state
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        """Called by rich, some times a second."""
         from rich.text import Text
 
         now, width = time.time(), options.max_width

@@ -39,12 +39,11 @@ def load_model(
 
     Args:
         pictures: files, or ids in the store; None: not known beforehand.
-        device: where to compute; None: on the processor.
+        device: None: on the processor.
         folder: of the pictures, where that is known.
         named: the other options of :func:`vlcli.load`.
 
-    Raises:
-        UsageError: which pictures, the options that name an extractor, and the command that extracts the regions.
+    Raises UsageError: names the pictures, the options for an extractor, and the command that extracts the regions.
     """
     from vlcli.api import load
     from vlcli.engine.processes import resolve_device
@@ -140,7 +139,6 @@ def predict(
 
 
 def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
-    """Returns the model and the other words; the small model where none is named."""
     from vlcli.prediction.sources import SMALL
 
     model, words = (SMALL, words) if without else (words[0], words[1:])

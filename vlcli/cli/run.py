@@ -152,9 +152,8 @@ def carry_out(
 ) -> None:
     """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code.
 
-    Args:
-        product: of a recipe of one stage; returns what ``--json`` adds. Without ``--json``, these are printed in place
-            of the stages.
+    ``product``, of a recipe of one stage, returns what ``--json`` adds; without ``--json`` it is printed instead of
+    stages.
     """
     from vlcli.runner.run import run_recipe
 

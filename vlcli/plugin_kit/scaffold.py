@@ -66,7 +66,6 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
 
 
 def _checked_name(name: str) -> str:
-    """Return the Python name of a package."""
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(module):
         expected = "lower-case letters and digits, words joined by hyphens: my-paper"

@@ -29,8 +29,7 @@ _PUBLISHED = {
 def recipe_schema() -> Schema:
     """Returns the JSON Schema (2020-12) of a recipe file.
 
-    A recipe with ``extends`` may have a part of a stage or of a component, and ``~`` (null) removes a key; the schema
-    allows both everywhere, because it does not know the parent.
+    Parts of stages and components, and ``~`` (null), are allowed everywhere: the parent under ``extends`` is not known.
     """
     definitions: Schema = {}
     recipe = _plain(Recipe, definitions)

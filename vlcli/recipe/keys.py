@@ -115,9 +115,9 @@ def _file_version(entry: Entry) -> str:
 
 
 def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
-    """Returns every annotation file, box file, picture folder, vocabulary and weights that a stage reads.
+    """Returns every annotation file, box file, picture folder, vocabulary and weights that a stage reads, there or not.
 
-    The files need not exist. ``defaults`` adds those of the task's own data set (imports the task).
+    ``defaults`` adds those of the task's own data set (imports the task).
     """
     stage = recipe.stages[name]
     files: list[Path] = []

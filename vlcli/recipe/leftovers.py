@@ -36,8 +36,8 @@ class Run:
     """A run's folder.
 
     Attributes:
-        stages: state by stage: ``running`` while a process holds it, ``stopped`` if that process is gone, ``not
-            begun``, or the status of its record.
+        stages: ``running`` while a process holds the stage, ``stopped`` if that process is gone, ``not begun``, or the
+            status of the record.
         size: bytes, leftovers included.
         changed: time of its newest file, seconds since 1970.
     """

@@ -37,7 +37,6 @@ class Published:
 
     @property
     def is_compared(self) -> bool:
-        """True if the stage measures the same split."""
         return self.split == self.measures
 
     @property
@@ -86,7 +85,6 @@ class RecipeFile:
 
     @property
     def table(self) -> str:
-        """The name without the row."""
         return self.name.removesuffix(f":{self.row}") if self.row else self.name
 
 
@@ -98,7 +96,6 @@ class Resolved:
         name: of its run folder.
         reference: the name or path it was loaded by.
         sources: its file, then its parents'.
-        words: the overrides, as typed.
         plugins: the Python files of its ``plugins:`` that were run.
     """
 
@@ -113,11 +110,9 @@ class Resolved:
 
     @property
     def stages(self) -> dict[str, Stage]:
-        """Stages by name, in order."""
         return self.recipe.stages
 
     def of_kind(self, kind: str) -> list[str]:
-        """Returns the names of the stages of ``kind``."""
         return [name for name, stage in self.stages.items() if stage.kind == kind]
 
 
@@ -131,8 +126,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
 
     Args:
         reference: a registered name, or a path (relative to the recipe ``beside``, else to here); behind a colon, a
-            row. ``:ROW`` is a row of ``beside`` itself.
-        beside: the recipe that names it under ``extends``.
+            row. ``:ROW`` is a row of ``beside``, the recipe that names it under ``extends``.
 
     Raises:
         ComponentError: no recipe has this name (with suggestions).
@@ -173,9 +167,7 @@ def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
 def registered_file(kind: str, reference: str) -> RecipeFile:
     """Returns the file of a registered recipe, or of another kind of ``registry.FILES``.
 
-    Raises:
-        ComponentError: nothing of this kind has the name (with suggestions).
-        UsageError: the file is not there.
+    Raises ComponentError: nothing of this kind has the name (with suggestions); UsageError: the file is not there.
     """
     entry = find(kind, reference)
     reference = reference.removesuffix(reference.rpartition(":")[2]) + entry.name  # as it is registered

@@ -44,11 +44,7 @@ def collect(words: list[str]) -> list[Override]:
 
 
 def parse(text: str, origin: str = "command line") -> Override:
-    """Parses one override.
-
-    Raises:
-        UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML.
-    """
+    """Parses one override. Raises UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML."""
     path, equals, written = text.partition("=")
     remove = path.startswith("~") and not equals
     keys = tuple(path[remove:].split("."))
@@ -71,12 +67,10 @@ def parse(text: str, origin: str = "command line") -> Override:
 
 
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
-    """Returns the override's path from the recipe's root.
+    """Returns the override's path from the recipe's root, whose keys are ``roots``.
 
-    ``roots`` are the keys of the recipe's root; ``verb_stage`` is the stage of the verb or ``--only``, if it is one.
-
-    Raises:
-        UsageError: the path is relative and no single stage is meant.
+    ``verb_stage`` is the stage of the verb or of ``--only``, if it is one. Raises UsageError: the path is relative, and
+    it is not clear which stage is meant.
     """
     if override.keys[0] in roots:
         return override.keys
@@ -96,8 +90,7 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
 def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None:
     """Changes ``document`` in place at the path ``keys``.
 
-    Raises:
-        UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
+    Raises UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
     """
     holder: Any = document.value
     path: Path_ = ()

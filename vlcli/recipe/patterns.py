@@ -28,11 +28,7 @@ _COUNTS = re.compile(r"\{\s*(?:\d*\s*,)?\s*(\d{1,30})\s*,?\s*\}")
 
 
 class Searcher:
-    """A regular expression at ``key`` of a recipe, searched in names.
-
-    Raises:
-        RecipeError: it is none, or too long.
-    """
+    """A regular expression at ``key`` of a recipe, searched in names. Raises RecipeError: it is none, or too long."""
 
     def __init__(self, pattern: str, key: str) -> None:
         self.pattern, self.key, self.left = pattern, key, MOST_SECONDS
@@ -43,11 +39,7 @@ class Searcher:
             raise RecipeError([problem]) from None
 
     def search(self, name: str) -> bool:
-        """Returns True if the pattern occurs in ``name``.
-
-        Raises:
-            RecipeError: its searches have taken longer than :data:`MOST_SECONDS`.
-        """
+        """Returns True if ``name`` has it. Raises RecipeError: all searches took longer than :data:`MOST_SECONDS`."""
         start = time.perf_counter()
         try:
             return self._compiled.search(name, timeout=max(self.left, 1e-3)) is not None
@@ -57,11 +49,7 @@ class Searcher:
             self.left -= time.perf_counter() - start
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Returns begin and end of every match in a text.
-
-        Raises:
-            RecipeError: this text alone takes longer than :data:`MOST_SECONDS`.
-        """
+        """Returns begin and end of each match. Raises RecipeError: this text takes over :data:`MOST_SECONDS`."""
         try:
             return [hit.span() for hit in self._compiled.finditer(text, timeout=MOST_SECONDS)]
         except TimeoutError:

@@ -1,7 +1,7 @@
 """Records the picture files that a stage read, and finds those that have changed since.
 
 ``pictures.json.gz`` in the stage's folder lists size, times and, if all have :data:`HASHED` bytes at most, a hash of
-each. A picture has changed if its size or content differs; without a hash, if its modification time differs. One row of
+each. A picture has changed if its size or content (without a hash, its modification time) differs. One row of
 ``StageRecord.data`` stands for all of them.
 """
 

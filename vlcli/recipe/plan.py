@@ -31,7 +31,6 @@ class RunOptions:
         output: folder of all runs.
         folder: this run's folder; None: chosen.
         kind: run the stages of this kind, with those they build on.
-        force: run the chosen stages again.
         device: overrides every stage's.
         jobs: stages at a time; None: as the recipe says.
         plugins: files that register components, for worker processes.
@@ -57,7 +56,6 @@ class PlannedStage:
     """The plan of one stage.
 
     Attributes:
-        folder: of the stage in this run.
         key: empty while an input has not been made.
         artifact: folder of its artifact if it is finished, as ``record``.
         conflict: its folder has a finished artifact of another key.
@@ -79,7 +77,6 @@ class PlannedStage:
 
     @property
     def ready(self) -> bool:
-        """True if other stages can read its artifact now."""
         return self.artifact is not None and self.record is not None
 
     @property
@@ -89,7 +86,6 @@ class PlannedStage:
 
     @property
     def works(self) -> bool:
-        """True if the stage will be executed."""
         return self.action in ("run", "resume")
 
 
@@ -97,8 +93,7 @@ class PlannedStage:
 class Planner:
     """Decides stage by stage; the runner asks again when an input was made.
 
-    Attributes:
-        changed: what differs from a finished stage (data or recipe), by stage; also of folders tried before.
+    ``changed`` says what differs from a finished stage (data or recipe), by stage; also of folders tried before.
     """
 
     resolved: Resolved
@@ -121,7 +116,6 @@ class Planner:
         return stages
 
     def plan(self) -> list[PlannedStage]:
-        """Returns every stage that concerns this run, in order."""
         pictures.forget()
         steps: dict[str, PlannedStage] = {}
         for name in self.graph:
@@ -193,7 +187,6 @@ class Planner:
         return _with(step, "run", why)
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
-        """Returns a message about the first data file that is absent; empty if all exist."""
         recipe = self.resolved.recipe
         root = wiring.root_folder(recipe, recipe.stages[name], artifacts)
         if absent := wiring.missing_places(recipe, recipe.stages[name], self.graph[name].paths, artifacts):
@@ -212,11 +205,7 @@ def _with(step: PlannedStage, action: Action, why: str) -> PlannedStage:
 
 
 def select(resolved: Resolved, options: RunOptions) -> set[str]:
-    """Returns the stages that this command may run.
-
-    Raises:
-        UsageError: a named stage is not in the recipe, or the recipe has none of the verb's kind.
-    """
+    """Returns the stages that this command may run. Raises UsageError: no such stage, or none of the verb's kind."""
     order = list(resolved.stages)
     for name in (options.only, options.first, options.until):
         if name is not None and name not in order:

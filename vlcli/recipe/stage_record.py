@@ -36,12 +36,11 @@ class StageRecord:
         config: the resolved section of the recipe.
         inputs: fingerprint and path of every input stage, by name.
         data: digests of the data files it read outside its inputs.
-        features: the feature stores it read.
         seed: None if the stage draws no random numbers.
         versions: of Python, torch, vlcli and the packages of its components.
         started: ISO 8601 UTC, as ``finished``.
         files: paths by role.
-        sizes: bytes by path: see ``vlcli.recipe.stage_record``.
+        sizes: as :func:`sizes` returns them.
         replaces: the folder that this stage replaces when it is done (``--force``).
         artifact: folder of the artifact if another run made it (relative to this folder).
     """
@@ -73,7 +72,6 @@ class StageRecord:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the key and of the content of the data files."""
         return digest([self.key, [(row["path"], row["digest"]) for row in self.data]])
 
 
@@ -159,8 +157,7 @@ def made_in(folder: Path) -> Path:
 def locked(folder: Path) -> Iterator[None]:
     """Holds the lock of a stage folder; the operating system releases it when the process ends.
 
-    Raises:
-        VlcliError: another process works in it, or on a stage that reads it.
+    Raises VlcliError: another process works in it, or on a stage that reads it.
     """
     # A run that was killed leaves worker processes that take a moment to notice: wait for those.
     with _held("Another vlcli is working on this stage.", folder, LOCK_PATIENCE):
@@ -169,11 +166,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Keeps other processes from running these stages while this one reads them.
-
-    Raises:
-        VlcliError: another process works in one.
-    """
+    """Keeps other processes from running these stages meanwhile. Raises VlcliError: another process works in one."""
     what = "Another vlcli is working on a stage that this one reads."
     with contextlib.ExitStack() as stack:
         for folder in folders:

@@ -44,7 +44,6 @@ class RowTable:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """The selected rows by label."""
         return {label: self.written.rows[label] for label in self.chosen}
 
     @property
@@ -54,11 +53,7 @@ class RowTable:
         return str(title or self.document.value.get("about") or self.reference)
 
     def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
-        """Returns one row as a recipe, with further overrides.
-
-        Raises:
-            RecipeError: every fault of the row's structure at once.
-        """
+        """Returns a row as a recipe, with further overrides. Raises RecipeError: all faults of structure at once."""
         words = tuple(words)
         if not words and label in self.members:
             return self.members[label]

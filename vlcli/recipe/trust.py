@@ -24,11 +24,7 @@ def list_file() -> Path:
 
 
 def trusted() -> list[Path]:
-    """Returns the folders (and single files) of the list, in the order they were added.
-
-    Raises:
-        DataError: the list cannot be read.
-    """
+    """Returns the folders (and single files) of the list, oldest first. Raises DataError: it cannot be read."""
     file = list_file()
     try:
         paths = json.loads(file.read_text(encoding="utf-8"))["trusted"]
@@ -47,9 +43,7 @@ def trusted() -> list[Path]:
 def trust(folder: str | Path) -> Path:
     """Adds a folder, or one Python file, to the list; returns its absolute path.
 
-    Raises:
-        UsageError: it is not there.
-        DataError: the list cannot be read or written.
+    Raises UsageError: it is not there; DataError: the list cannot be read or written.
     """
     path = Path(folder).expanduser().resolve()
     if not path.exists():
@@ -63,9 +57,7 @@ def trust(folder: str | Path) -> Path:
 def forget(folder: str | Path) -> Path:
     """Takes a folder or a file from the list; it need not exist.
 
-    Raises:
-        UsageError: the list does not have it.
-        DataError: the list cannot be read or written.
+    Raises UsageError: the list does not have it; DataError: the list cannot be read or written.
     """
     path, known = Path(folder).expanduser().resolve(), trusted()
     if path not in known:

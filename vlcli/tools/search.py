@@ -28,9 +28,7 @@ Backend = Literal["exact", "faiss"]
 class Index:
     """A folder's pictures, embedded.
 
-    Attributes:
-        store: their vectors, by path from the folder.
-        embedded: how many were embedded now.
+    ``store`` has their vectors, by path from the folder; ``embedded`` counts those that were embedded now.
     """
 
     folder: Path
@@ -40,7 +38,6 @@ class Index:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Pictures that can be found, those embedded now, those taken from the store, those left out."""
         total, failures = len(self.store), len(self.failures)
         return {"pictures": total, "embedded": self.embedded, "kept": total - self.embedded, "unreadable": failures}
 
@@ -116,7 +113,6 @@ def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[s
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:
-    """Return a picture, or in one line why it cannot be read."""
     try:
         return read(path)
     except DataError as error:
@@ -124,7 +120,6 @@ def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str
 
 
 def _pictures(folder: Path) -> dict[str, str]:
-    """Return size and time of each picture's file, by its path from the folder."""
     if not folder.is_dir():
         raise DataError("There is no such folder of pictures.", got=str(folder))
     marks = {}

@@ -216,8 +216,7 @@ class Cost(NamedTuple):
 def training_cost(resolved: Resolved, wanted: Wanted, stage: str | None = None) -> dict[str, Any]:
     """Return the costs of a training stage; None: of the first pre-training, else the first fine-tuning.
 
-    Raises:
-        UsageError: the recipe has no such training stage, or a batch has fewer examples than there are GPUs.
+    Raises UsageError: the recipe has no such training stage, or a batch has fewer examples than there are GPUs.
     """
     name = stage or first_stage(resolved)
     config = resolved.stages.get(name)
