@@ -116,10 +116,7 @@ def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
 
 
 def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "") -> None:
-    """Writes rows with equal keys, at least one, as a table: numbers with thousands separated, 0 as ``-``.
-
-    ``titles`` has the head of a key's column, where that is not the key.
-    """
+    """Writes rows with equal keys as a table; ``titles`` head columns; thousands are separated, 0 is ``-``."""
     columns = list(rows[0])
     cells = [[row[c] if isinstance(row[c], str) else f"{row[c]:,}" if row[c] else "-" for c in columns] for row in rows]
     table([titles.get(column, column) for column in columns], cells, title)

@@ -41,10 +41,7 @@ def with_options(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command: loads its ``plugin`` files; whatever is raised ends in one message and an exit code.
-
-    The options ``json_`` and ``verbose`` choose its form; a command that does not name ``verbose`` is given it.
-    """
+    """Wraps a command: loads its ``plugin`` files; what it raises ends in one message and an exit code."""
     takes_verbose = "verbose" in inspect.signature(command).parameters
 
     @functools.wraps(command)
@@ -172,10 +169,7 @@ class RunRequest:
 
 
 def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a guarded command shared options behind its own; it takes them together as ``request``.
-
-    ``names`` are fields of :class:`RunRequest`; none: all those that are options.
-    """
+    """Gives a guarded command the options ``names`` of :class:`RunRequest` (none: all), together as ``request``."""
     hints = get_type_hints(RunRequest, include_extras=True)
     every = [_option(f.name, f.default, hints[f.name]) for f in fields(RunRequest)]
     shared = [one for one in every if (one.name in names if names else get_origin(one.annotation) is Annotated)]
@@ -198,10 +192,7 @@ def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:
-    """Reads a recipe of one stage and names the stage after ``label`` and a hash of what decides its result.
-
-    Keys of the stage in ``exclude`` are not hashed.
-    """
+    """Reads a recipe of one stage; names it by ``label`` and a hash of its keys but those of ``exclude``."""
     resolved = from_mapping(value["name"], value, overrides)
     stage = resolved.stages[next(iter(value["stages"]))]
     digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])

@@ -39,7 +39,6 @@ def load_model(
 
     Args:
         pictures: files, or ids in the store; None: not known beforehand.
-        device: None: on the processor.
         folder: of the pictures, where that is known.
         named: the other options of :func:`vlcli.load`.
 

@@ -70,10 +70,7 @@ def chosen(what: str | None) -> list[Entry]:
 
 
 def of_folder(folder: Path) -> list[Entry]:
-    """Return the components that a folder's ``pyproject.toml`` declares; registers those that are not installed.
-
-    Raises UsageError: it declares none, or cannot be read.
-    """
+    """Return, and register, the components of a folder's ``pyproject.toml``. Raises UsageError: it declares none."""
     file = folder / "pyproject.toml"
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]

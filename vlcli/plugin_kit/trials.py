@@ -152,7 +152,6 @@ def _task_trial(entry: Entry) -> Trial:
 
 
 def _position_trial(entry: Entry) -> Trial:
-    """Try a model with the encoding in the first slot that takes it."""
     refused: list[_Refused] = []
     for objective, slots in _SLOTS.items():
         task = {} if objective == "mlm" else {"kind": "finetune", "task": objective}

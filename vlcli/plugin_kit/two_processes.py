@@ -33,12 +33,7 @@ _START = 120.0  # seconds in which both must have started
 
 @dataclass
 class Share:
-    """Result of one step over all processes.
-
-    Attributes:
-        gradients: by the parameter's name; zeros where a step leaves a parameter out.
-        apart: reasons why two processes may compute something else than one without a fault.
-    """
+    """Losses and gradients of a step, zeros where it leaves a parameter out; ``apart``: why two may rightly differ."""
 
     losses: dict[str, float]
     gradients: dict[str, Tensor]

@@ -115,10 +115,7 @@ def _file_version(entry: Entry) -> str:
 
 
 def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
-    """Returns every annotation file, box file, picture folder, vocabulary and weights that a stage reads, there or not.
-
-    ``defaults`` adds those of the task's own data set (imports the task).
-    """
+    """Returns all files and folders that a stage reads, there or not; ``defaults``: its task's data too (imports it)."""
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):

@@ -1,8 +1,4 @@
-"""Loads a recipe: finds its file, merges it over its parents, applies overrides, checks the schema.
-
-resolved = load("quickstart", ["stages.pretrain.epochs=3"])
-resolved.recipe.stages["pretrain"].epochs      # 3
-"""
+"""Loads a recipe: finds its file, merges it over its parents, applies overrides, checks the schema."""
 
 import copy
 import difflib
@@ -36,7 +32,6 @@ class Loading:
     """Arguments of :func:`load` behind the name.
 
     Attributes:
-        words: overrides, as typed.
         verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
         only: the stage of ``--only``, which takes them too.
         trust: run the files of ``plugins:`` even if the user does not trust them.

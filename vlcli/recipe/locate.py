@@ -45,7 +45,6 @@ class Published:
         return f"{self.value:,.12g}"
 
     def told(self, metric: str) -> str:
-        """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
         if self.split == COUNTED:
             return f"published {metric}: {self.text}; the command count has ours"
         text = f"published {metric} on {self.split}: {self.text}"

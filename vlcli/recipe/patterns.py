@@ -1,8 +1,4 @@
-"""Searches regular expressions of a recipe with a limit of time.
-
-A pattern such as ``(a|aa)+$`` may take exponential time. ``regex`` reads the syntax of ``re`` (look-around and
-back-references included) and has a timeout.
-"""
+"""Searches regular expressions of a recipe with a limit of time: ``(a|aa)+$`` takes exponential time in ``re``."""
 
 import math
 import re

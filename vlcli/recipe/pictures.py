@@ -37,10 +37,7 @@ def note_pictures(paths: Iterable[Path | str]) -> None:
 
 @contextlib.contextmanager
 def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Writes the files of :func:`note_pictures` into a stage's folder while the context lasts.
-
-    ``keep`` is called with the row of ``StageRecord.data`` each time that more pictures are known.
-    """
+    """Lists the noted pictures in ``folder`` while the context lasts; ``keep`` gets the row of ``StageRecord.data``."""
     known: dict[str, tuple[Facts, str]] = {}
 
     def watch(paths: Iterable[str]) -> None:

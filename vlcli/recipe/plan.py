@@ -28,10 +28,8 @@ class RunOptions:
     """Options of a run.
 
     Attributes:
-        output: folder of all runs.
-        folder: this run's folder; None: chosen.
+        folder: this run's folder under ``output``; None: chosen.
         kind: run the stages of this kind, with those they build on.
-        device: overrides every stage's.
         jobs: stages at a time; None: as the recipe says.
         plugins: files that register components, for worker processes.
         check: validate deeply before the first stage runs.
@@ -91,10 +89,7 @@ class PlannedStage:
 
 @dataclass
 class Planner:
-    """Decides stage by stage; the runner asks again when an input was made.
-
-    ``changed`` says what differs from a finished stage (data or recipe), by stage; also of folders tried before.
-    """
+    """Decides stage by stage, again when an input was made; ``changed`` says how finished stages differ, by name."""
 
     resolved: Resolved
     options: RunOptions
@@ -109,7 +104,6 @@ class Planner:
 
     @cached_property
     def elsewhere(self) -> dict[str, list[tuple[Path, StageRecord]]]:
-        """Finished stages under the output folder, by key."""
         stages: dict[str, list[tuple[Path, StageRecord]]] = {}
         for folder, record in stage_record.finished_stages(self.options.output):
             stages.setdefault(record.key, []).append((folder, record))

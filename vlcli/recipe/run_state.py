@@ -30,7 +30,7 @@ class Work:
         total: units altogether; None: unknown.
         start: units that an earlier run had done.
         began: seconds since 1970.
-        facts: loss, metrics and rates that the stage reported last.
+        facts: what the stage reported last: loss, metrics, rates.
     """
 
     label: str

@@ -1,7 +1,4 @@
-"""Defines the schema of recipes: one strict model per stage kind.
-
-Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them.
-"""
+"""Defines the schema of recipes: a strict model per stage kind; components stay mappings (``vlcli.registry.check``)."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -228,10 +228,7 @@ def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
 
 
 def earlier(output: Path, source: str) -> Path | None:
-    """Returns the folder that ``source`` names: itself, or RUN or RUN/STAGE under ``output``; None if there is none.
-
-    RUN may be the recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
-    """
+    """Returns the folder of ``source``: itself, RUN or RUN/STAGE under ``output`` (slashes also as dashes), or None."""
     parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
     folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]

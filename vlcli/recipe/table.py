@@ -1,8 +1,4 @@
-"""Loads tables: recipes with ``rows``, each of which is a recipe.
-
-table = load_table("irpe/table4")
-table.member("7").recipe.model          # the model of row 7
-"""
+"""Loads tables: recipes with ``rows``, each of which is a recipe: ``load_table("irpe/table4").member("7")``."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -28,7 +24,6 @@ class RowTable:
     """A recipe whose rows are run and compared.
 
     Attributes:
-        name: of its folder.
         document: the recipe merged with its parents, without any row.
         written: all rows; ``chosen``: labels of the selected ones, in order.
     """
@@ -48,7 +43,6 @@ class RowTable:
 
     @property
     def title(self) -> str:
-        """The title of its ``table``, else its ``about``."""
         title = section(self.document.value, "table").get("title")
         return str(title or self.document.value.get("about") or self.reference)
 

@@ -1,8 +1,4 @@
-"""Decides which Python files named under ``plugins:`` may run, by the user's list of trusted folders.
-
-A file may run if it is named on the command line (``--plugin FILE``), lies in a folder of the list (``vlcli trust
-FOLDER``), or comes with an installed package.
-"""
+"""Decides which Python files of ``plugins:`` may run: of ``--plugin``, of trusted folders, of installed packages."""
 
 import json
 import shlex

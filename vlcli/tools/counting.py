@@ -31,7 +31,7 @@ def count(
     output: Path = Path("runs"),
     heads: bool = True,
 ) -> dict[str, Any]:
-    """Count the model of a recipe's training stage on the meta device.
+    """Count the model of a recipe's training stage on the meta device. Raises UsageError: there is no such stage.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
     36 regions of 2048 numbers or the model's own grid, the usual answer tables) with the recipe's text length and
@@ -40,9 +40,6 @@ def count(
     Args:
         stage: a training stage; None: the first pre-training, else fine-tuning, and parameters of all others.
         heads: whether the objectives' heads count too.
-
-    Raises:
-        UsageError: the recipe has no such training stage.
     """
     training, name = training_stages(resolved), stage or first_stage(resolved)
     if not training:

@@ -18,10 +18,8 @@ def dataset_counts(resolved: Resolved, stage: str | None, output: Path) -> tuple
     """Return one row per stage and data set, and lines on answers that a training does not know.
 
     A row has the numbers of examples, different pictures, texts and words; an ``error`` instead if the data cannot be
-    read; as ``composition`` the rows of a reader that counts its parts (``Reader.composition``).
-
-    Raises:
-        UsageError: the recipe has no such stage.
+    read; as ``composition`` the rows of a reader that counts its parts (``Reader.composition``). Raises UsageError:
+    there is no such stage.
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))

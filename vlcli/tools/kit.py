@@ -27,10 +27,7 @@ README, RESULTS = "README.md", "results.json"
 
 
 def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
-    """Return what the runs of a table have measured so far, beside the published numbers and what counts as equal.
-
-    ``runs`` is the folder in which ``vlcli run`` wrote the table; it need not exist.
-    """
+    """Return what the runs of a table in ``runs`` have measured so far, beside the published numbers and ranges."""
     whole = TableResults(f"{table.reference}: {table.title}", about=str(table.document.value.get("about") or ""))
     rows: dict[str, RowResults] = {}
     for label, planned in results(table, row_runs(table, seeds)).items():
@@ -84,8 +81,7 @@ def write_kit(
 ) -> list[Path]:
     """Write the file that is sent back, without paths of this machine, and the page, unless it is there.
 
-    ``facts`` about the table stand in both; ``costs`` are cells of the page's rows of stages, ``more`` its further
-    texts.
+    ``facts`` about the table stand in both; ``costs`` are the page's rows of stages, ``more`` its further texts.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -272,8 +272,7 @@ class Wanted:
     """One data set or checkpoint of a recipe.
 
     Attributes:
-        what: ``data`` or ``weights``.
-        name: reader, or the word of the recipe.
+        what: ``data`` or ``weights``; ``name``: the reader, or the word of the recipe.
         state: ``there``, ``missing`` or ``made by a stage``.
         source: published facts about it; None where it is the user's own.
     """

@@ -237,10 +237,7 @@ NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}
 
 
 def write_released(name: str, path: Path, words: int) -> None:
-    """Writes weights to ``path``: a file, or a folder as the Hugging Face hub has it.
-
-    ``name`` is that of a published file or of a repository of the hub. Raises UsageError: its layout is not known.
-    """
+    """Writes random weights in the layout of a published file or hub repository. Raises UsageError: it is not known."""
     last = PurePosixPath(name).name
     known = {one.name: one for one in every()}
     checkpoint = known.get(name) or known.get(SAME.get(last, last))

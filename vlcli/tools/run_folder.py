@@ -1,7 +1,4 @@
-"""Reads a run folder, finished or not: its recipe, its stages, and what is missing or damaged.
-
-No model is loaded; a file that cannot be read becomes a line of ``faults``.
-"""
+"""Reads a run folder, finished or not, without loading a model; what cannot be read becomes a line of ``faults``."""
 
 import re
 from dataclasses import dataclass, field
@@ -163,7 +160,6 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def _recipe(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the recipe and an empty text, or what is wrong with its file."""
     file = folder / RECIPE
     try:
         value = yaml.read(file).value

@@ -52,10 +52,7 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
 
 
 def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
-    """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
-
-    Raises UsageError: the stage has no task.
-    """
+    """Return a finished stage's task, data and split (a fine-tuning's usual). Raises UsageError: it has no task."""
     spec = record.config.get("task") or _trained_task(folder, record)
     if spec is None or record.kind not in ("evaluate", "finetune"):
         expected = "an evaluate stage, or a finetune stage with a task"
@@ -217,7 +214,6 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str, dict[str, Any]]:
-    """Return COCO's results, a row a box, as a row a picture."""
     pictures = ByPicture()
     for line, row in rows:
         try:

@@ -1,7 +1,4 @@
-"""Searches a folder of pictures: each is embedded once into a store beside the folder, then products rank.
-
-Only pictures that are new, or whose size or time has changed, are embedded again.
-"""
+"""Searches a folder of pictures; each is embedded once into a store beside it, and again when its file has changed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +23,7 @@ Backend = Literal["exact", "faiss"]
 
 @dataclass
 class Index:
-    """A folder's pictures, embedded.
-
-    ``store`` has their vectors, by path from the folder; ``embedded`` counts those that were embedded now.
-    """
+    """A folder's pictures: their vectors (``store``, by path from the folder), how many were ``embedded`` now."""
 
     folder: Path
     store: EmbeddingStore

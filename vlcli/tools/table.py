@@ -95,10 +95,7 @@ def labelled(layout: TableOptions | None, outcomes: Sequence[StageOutcome]) -> d
 
 
 def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Sequence[str] | None, title: str) -> Table:
-    """Return mean and 95 % interval of every metric over the seeds.
-
-    ``runs`` has the metrics of every seed, by row label; ``patterns`` choose and order metrics (None: all).
-    """
+    """Return mean and 95 % interval of each metric over the seeds; ``patterns`` choose metrics (None: all)."""
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])
     for label, seeds in runs.items():

@@ -86,10 +86,7 @@ def sizes_of(built: Built) -> Sizes:
 
 
 def activations_of(model: Model, data_spec: DataSpec, images: int = 1) -> int:
-    """Return the bytes of float32 that one example's way through the model keeps for the backward pass.
-
-    Parameters are left out. 0 where the model cannot run without values.
-    """
+    """Return the bytes of float32 that an example keeps for the backward pass, without parameters; 0 if unknown."""
     needs, embeds = model.input_spec(), model.fuse_takes == "embeddings" and "fuse" in model.capabilities
     was = model.training
     outputs: list[Any] = []
