@@ -115,7 +115,7 @@ def _file_version(entry: Entry) -> str:
 
 
 def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
-    """Returns all files and folders that a stage reads, there or not; ``defaults``: its task's data too (imports it)."""
+    """Returns all files and folders a stage reads, there or not; ``defaults``: its task's data too (imports it)."""
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
