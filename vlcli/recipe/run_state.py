@@ -119,7 +119,8 @@ def write(folder: Path, state: RunState) -> None:
     state.updated = time.time()
     beside = folder / f".{FILE}.tmp-{os.getpid()}-0"
     with contextlib.suppress(OSError):
-        beside.write_text(json.dumps(asdict(state), default=str), encoding="utf-8")
+        text = json.dumps(asdict(state), default=str, ensure_ascii=False)
+        beside.write_text(text, encoding="utf-8", errors="replace")  # names of files that are not UTF-8 cannot be read
         beside.replace(folder / FILE)
 
 

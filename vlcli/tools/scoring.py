@@ -52,7 +52,10 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
 
 
 def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
-    """Return a finished stage's task, data and split (a fine-tuning's usual). Raises UsageError: it has no task."""
+    """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
+
+    Raises UsageError: the stage has no task.
+    """
     spec = record.config.get("task") or _trained_task(folder, record)
     if spec is None or record.kind not in ("evaluate", "finetune"):
         expected = "an evaluate stage, or a finetune stage with a task"
@@ -188,12 +191,13 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     text = read_text(file)
     if file.suffix.lower() == ".csv":
         for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-            yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
+            if cells:
+                yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
         return
     if text.lstrip().startswith("["):
         rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))
     else:
-        lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        lines = ((f"line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
         rows = ((name, _parsed(line, f"{file}: {name}")) for name, line in lines)
     for name, row in rows:
         if not isinstance(row, dict):
