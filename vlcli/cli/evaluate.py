@@ -32,11 +32,8 @@ def evaluate(
     """Score a trained model, or a file of predictions.
 
     vlcli eval nlvr2
-
     vlcli eval vqa --stage runs/lxmert/vqa --split val --root DATA
-
     vlcli eval --recipe quickstart
-
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     names, overrides = options.split_words(words)

@@ -41,7 +41,10 @@ def with_options(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command: loads its ``plugin`` files; what it raises ends in one message and an exit code."""
+    """Wraps a command: loads its ``plugin`` files; what it raises ends in one message and an exit code.
+
+    The options ``json_`` and ``verbose`` choose the form; a command that does not name ``verbose`` is given it.
+    """
     takes_verbose = "verbose" in inspect.signature(command).parameters
 
     @functools.wraps(command)
@@ -168,11 +171,16 @@ class RunRequest:
         return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
 
 
+_HINTS = get_type_hints(RunRequest, include_extras=True)
+_SHARED = [_option(one.name, one.default, _HINTS[one.name]) for one in fields(RunRequest)]
+
+
 def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a guarded command the options ``names`` of :class:`RunRequest` (none: all), together as ``request``."""
-    hints = get_type_hints(RunRequest, include_extras=True)
-    every = [_option(f.name, f.default, hints[f.name]) for f in fields(RunRequest)]
-    shared = [one for one in every if (one.name in names if names else get_origin(one.annotation) is Annotated)]
+    """Gives a guarded command shared options behind its own; it takes them together as ``request``.
+
+    ``names`` are fields of :class:`RunRequest`; none: all those that are options.
+    """
+    shared = [one for one in _SHARED if (one.name in names if names else get_origin(one.annotation) is Annotated)]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -109,9 +109,7 @@ def predict(
     """Ask a trained model about pictures that it has never seen.
 
     vlcli predict RECIPE/STAGE photo.jpg "what colour is the bus?"
-
     vlcli predict RECIPE/STAGE photos --json
-
     vlcli predict RECIPE/STAGE - < requests.jsonl
     """
     from vlcli.prediction.pictures import is_file
@@ -269,7 +267,6 @@ def search(
     """Search a folder of pictures with a trained model that has learnt contrast.
 
     vlcli search RECIPE/STAGE "a red circle" --pictures FOLDER --top 5 --draw found.png
-
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
     if (text is None) == (image is None):

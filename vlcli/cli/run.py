@@ -49,11 +49,8 @@ def run(
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
     vlcli run quickstart
-
     vlcli run lxmert dimbert --seeds 3 --table
-
     vlcli run tiny/irpe --rows none,product --seeds 5
-
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
     stopping.requeue_code()  # refused now rather than when the scheduler waits for it
