@@ -33,7 +33,11 @@ _START = 120.0  # seconds in which both must have started
 
 @dataclass
 class Share:
-    """Losses and gradients of a step, zeros where it leaves a parameter out; ``apart``: why two may rightly differ."""
+    """Result of one step over all processes.
+
+    ``gradients`` are zeros where a step leaves a parameter out; ``apart`` says why two processes may compute something
+    else than one without a fault.
+    """
 
     losses: dict[str, float]
     gradients: dict[str, Tensor]

@@ -60,11 +60,8 @@ OptionalSpec = Annotated[
     BeforeValidator(lambda value: None if value is None else one_spec(value)),
     WithJsonSchema({"anyOf": [SPEC_SCHEMA, {"type": "null"}]}),
 ]
-ModelField = Annotated[
-    dict[str, Any] | None,
-    BeforeValidator(_model),
-    WithJsonSchema({"type": ["string", "object", "null"]}),
-]
+_MODEL_SCHEMA = WithJsonSchema({"type": ["string", "object", "null"]})
+ModelField = Annotated[dict[str, Any] | None, BeforeValidator(_model), _MODEL_SCHEMA]
 """A stage's model: a name, a whole component, or only the keys that change of the recipe's model."""
 _SPECS_SCHEMA = WithJsonSchema(one_or_many(SPEC_SCHEMA))
 SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), _SPECS_SCHEMA]

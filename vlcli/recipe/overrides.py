@@ -57,13 +57,8 @@ def parse(text: str, origin: str = "command line") -> Override:
         value = yaml.read(Path(written[1:]).expanduser()).value if written.startswith("@") else yaml.scalar(written)
         return Override(text, keys, value, origin=origin)
     except ValueError as error:
-        raise UsageError(
-            "An override's value is not YAML.",
-            where=origin,
-            got=text,
-            expected=str(error),
-            hint="quote it, e.g. 'key=\"text\"'",
-        ) from error
+        what, hint = "An override's value is not YAML.", "quote it, e.g. 'key=\"text\"'"
+        raise UsageError(what, where=origin, got=text, expected=str(error), hint=hint) from error
 
 
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
@@ -105,13 +100,9 @@ def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None
     key = _key_in(holder, keys[-1], override, path)
     path = (*path, key)
     if override.remove and isinstance(holder, dict) and key not in holder:
-        raise UsageError(
-            "There is nothing to remove.",
-            where=override.origin,
-            got=override.text,
-            expected=", ".join(map(str, holder)) or "no keys here",
-            hint=did_you_mean(str(key), holder),
-        )
+        what, got, hint = "There is nothing to remove.", override.text, did_you_mean(str(key), holder)
+        expected = ", ".join(map(str, holder)) or "no keys here"
+        raise UsageError(what, where=override.origin, got=got, expected=expected, hint=hint)
     for inside in [place for place in document.places if place[: len(path)] == path]:
         del document.places[inside]
     if override.remove:
@@ -130,16 +121,11 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
         for index, item in enumerate(holder):
             if key in ((item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)):
                 return index
-    known = ", ".join(
-        str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
-        for i, item in enumerate(holder if isinstance(holder, list) else [])
-    )
-    raise UsageError(
-        f"The override's path does not exist at {key!r}.",
-        where=override.origin,
-        got=override.text,
-        expected=f"below {'.'.join(map(str, path)) or 'the root'}: {known or 'a single value, without keys'}",
-    )
+    items = enumerate(holder) if isinstance(holder, list) else ()
+    known = [(item.get("as") or item.get("name") or i) if isinstance(item, dict) else item for i, item in items]
+    what, below = f"The override's path does not exist at {key!r}.", ".".join(map(str, path)) or "the root"
+    expected = f"below {below}: {', '.join(map(str, known)) or 'a single value, without keys'}"
+    raise UsageError(what, where=override.origin, got=override.text, expected=expected)
 
 
 def uneven(recipe: Recipe, words: list[str]) -> Iterator[str]:

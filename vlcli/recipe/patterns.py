@@ -35,7 +35,10 @@ class Searcher:
             raise RecipeError([problem]) from None
 
     def search(self, name: str) -> bool:
-        """Returns True if ``name`` has it. Raises RecipeError: all searches took longer than :data:`MOST_SECONDS`."""
+        """Returns True if the pattern occurs in ``name``.
+
+        Raises RecipeError: all its searches together have taken longer than :data:`MOST_SECONDS`.
+        """
         start = time.perf_counter()
         try:
             return self._compiled.search(name, timeout=max(self.left, 1e-3)) is not None

@@ -211,12 +211,8 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
         of_kind = resolved.of_kind(options.kind)
         if not of_kind:
             kinds = ", ".join(f"{n} ({s.kind})" for n, s in resolved.stages.items())
-            raise UsageError(
-                f"The recipe has no {options.kind} stage.",
-                where=resolved.reference,
-                expected=kinds,
-                hint="choose another: --recipe NAME (vlcli ls recipes)",
-            )
+            what, hint = f"The recipe has no {options.kind} stage.", "choose another: --recipe NAME (vlcli ls recipes)"
+            raise UsageError(what, where=resolved.reference, expected=kinds, hint=hint)
         return wiring.ancestors(wiring.inputs(resolved.recipe), of_kind)
     start = order.index(options.first) if options.first else 0
     end = order.index(options.until) if options.until else len(order) - 1

@@ -203,12 +203,8 @@ def _lock(folder: Path) -> Path:
 def taken(what: str, where: Path, lock: Path) -> VlcliError:
     """Returns the error for a lock that another process holds."""
     who = lock.read_text(encoding="utf-8").strip()
-    return VlcliError(
-        what,
-        where=str(where),
-        got=f"process {who}" if who else "",
-        hint="wait for it, or name another folder (of a run: --output DIR)",
-    )
+    got, hint = f"process {who}" if who else "", "wait for it, or name another folder (of a run: --output DIR)"
+    return VlcliError(what, where=str(where), got=got, hint=hint)
 
 
 def aside(folder: Path) -> Path | None:
@@ -228,7 +224,10 @@ def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
 
 
 def earlier(output: Path, source: str) -> Path | None:
-    """Returns the folder of ``source``: itself, RUN or RUN/STAGE under ``output`` (slashes also as dashes), or None."""
+    """Returns the folder that ``source`` names: itself, or RUN or RUN/STAGE under ``output``; None if there is none.
+
+    RUN may be the recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
+    """
     parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
     folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]

@@ -57,12 +57,8 @@ def forget(folder: str | Path) -> Path:
     """
     path, known = Path(folder).expanduser().resolve(), trusted()
     if path not in known:
-        raise UsageError(
-            "This is not on the list.",
-            got=str(path),
-            expected=", ".join(map(str, known)) or "an empty list",
-            hint="see it: vlcli trust --list",
-        )
+        expected, hint = ", ".join(map(str, known)) or "an empty list", "see it: vlcli trust --list"
+        raise UsageError("This is not on the list.", got=str(path), expected=expected, hint=hint)
     _write([other for other in known if other != path])
     return path
 

@@ -215,10 +215,7 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
             record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (height, width))
             record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
             record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
-            record.classes[0], record.attributes[0] = (
-                CLASSES - 1,
-                ATTRIBUTES - 1,
-            )  # the greatest tells the count
+            record.classes[0], record.attributes[0] = CLASSES - 1, ATTRIBUTES - 1  # readers count by the greatest
             record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
             if "obj36" not in path.name:  # VLP's
                 record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
