@@ -216,7 +216,7 @@ class TestOverrides:
         assert found["stages.pretrain.batch_size"].where == "command line (batch_size=x)"
         assert "'optimizer'" in found["stages.pretrain.optimiser"].hint
 
-    @pytest.mark.parametrize("word", ["=3", "a..b=3", "seed=[1", "objectives.nope.x=1"])
+    @pytest.mark.parametrize("word", ["=3", "a..b=3", "seed=[1", "objectives.nope.x=1", "objectives.--1.x=1"])
     def test_unreadable(self, base, word):
         with pytest.raises(UsageError):
             load(str(base), [word], verb="pretrain")

@@ -6,6 +6,7 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
     if isinstance(holder, dict):
         return key
     if isinstance(holder, list):
-        if key.lstrip("-").isdigit() and -len(holder) <= int(key) < len(holder):
+        if re.fullmatch("-?[0-9]{1,9}", key) and -len(holder) <= int(key) < len(holder):
             return int(key) % len(holder)
         for index, item in enumerate(holder):
             if key in ((item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)):

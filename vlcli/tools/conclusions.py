@@ -96,7 +96,8 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
     for name in sorted(names, key=lambda name: list(labels).index(name) if name in labels else len(labels)):
         stage, label = first.stages[name], labels.get(name, name)
         results = [run_results(run, run.stages[name]) for run in runs if name in run.stages]
-        trained = next((first.stages[one] for one in as_list(stage.config.get("from")) if one in first.stages), None)
+        sources = map(str, as_list(stage.config.get("from")))
+        trained = next((first.stages[name] for name in sources if name in first.stages), None)
         scored.append(_Scored(label, stage, trained, RowResults(label, results)))
     return scored
 
