@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
@@ -129,7 +128,8 @@ def predict(
     with console.progress(request.verbose, request.quiet or count == 1).task("predict", count, "requests") as bar:
         for answer in answers:
             if json_:
-                typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
+                console.out(json.dumps(answer.as_dict(), ensure_ascii=False))
+                console.flush()
             bar.advance()
             shown.append(answer)
         _show(use, shown, top, draw, json_, alone=count == 1)
