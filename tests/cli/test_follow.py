@@ -266,6 +266,13 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(here):
     assert any(re.match(r"stage-5 +failed", line) for line in shown(state, 40, 30))
 
 
+def test_a_state_that_names_a_file_that_is_not_utf8_is_read(tmp_path):
+    state = sixteen_stages()
+    state.stages[5].why = "missing: caf\udce9.json"
+    run_state.write(tmp_path, state)
+    assert run_state.read(tmp_path).stages[5].why == "missing: caf?.json"
+
+
 def test_time_left_follows_the_order_in_which_stages_can_start():
     state = sixteen_stages()
     seconds, unknown = time_left.of_run(state)

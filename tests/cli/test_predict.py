@@ -37,13 +37,13 @@ def test_one_picture_and_a_question(studio, tmp_path):
 
 def test_a_folder_with_a_broken_picture(studio, tmp_path):
     shutil.copytree(studio.photos, tmp_path / "photos")
-    (tmp_path / "photos/broken.png").write_bytes(b"no picture")
+    (tmp_path / "photos/br\udce9ken.png").write_bytes(b"no picture")  # a name that is not UTF-8
     ended = run(studio.run / "vqa", tmp_path / "photos", SENTENCES[0], "--json")
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.exit_code == 5
     assert [len(row.get("choices", [])) for row in rows if "error" not in row] == [4] * 6
     (bad,) = [row for row in rows if "error" in row]
-    assert bad["images"][0].endswith("broken.png")
+    assert bad["images"][0].endswith("br\udce9ken.png")
     assert "1 of 7 requests could not be answered" in ended.stderr
     assert "Traceback" not in ended.stderr
 

@@ -102,6 +102,13 @@ def test_a_stage_that_a_process_holds_is_left_alone(cli, folder):
     assert (folder / "one/pretrain/.stage.json.77").exists()
 
 
+def test_a_link_that_leads_nowhere_hides_no_run(cli, folder):
+    (folder / "gone").symlink_to("nowhere")
+    told = cli("follow")
+    assert told.code == 5
+    assert "No run is under way" in told.err
+
+
 def test_sizes_of_few_files_are_noted_and_the_number_of_very_many(tmp_path):
     (tmp_path / "world" / "images").mkdir(parents=True)
     for number in range(150):

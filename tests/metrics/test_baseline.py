@@ -52,6 +52,7 @@ def test_what_is_printed_beside_what() -> None:
     assert [beside(name, metrics) for name in ("consistency", "most_frequent")] == [None, None]
     assert baselines(metrics, metrics) == {"accuracy": 0.4, "accuracy/red": 0.9}
     assert main_metrics(metrics) == "accuracy 0.500 (most frequent 0.400)  consistency 0.100"
+    assert main_metrics({"accuracy": None, "best": "b.jpg"}) == "accuracy None  best b.jpg"
 
 
 def test_a_score_of_nothing_and_the_most_frequent_answers_score_are_doubted() -> None:

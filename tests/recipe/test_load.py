@@ -159,6 +159,12 @@ def test_wiring_faults(base):
     assert found["table.rows.mine"].got == "tset"
 
 
+@pytest.mark.parametrize("name", ["3", "~", "[lxmert]"])
+def test_the_name_of_a_stages_model_is_a_text(base, name):
+    found = problems(heir(base, f"stages: {{pretrain: {{model: {{name: {name}}}}}}}"))
+    assert found["stages.pretrain.model"].expected == "a name, or a mapping with the key 'name'"
+
+
 def test_text_vocabulary_is_a_choice_told_once(base):
     found = problems(heir(base, "text: {vocabulary: {train: [csv], siz: 3}}"))
     assert list(found) == ["text.vocabulary.siz"]
@@ -210,7 +216,7 @@ class TestOverrides:
         assert found["stages.pretrain.batch_size"].where == "command line (batch_size=x)"
         assert "'optimizer'" in found["stages.pretrain.optimiser"].hint
 
-    @pytest.mark.parametrize("word", ["=3", "a..b=3", "seed=[1", "objectives.nope.x=1"])
+    @pytest.mark.parametrize("word", ["=3", "a..b=3", "seed=[1", "objectives.nope.x=1", "objectives.--1.x=1"])
     def test_unreadable(self, base, word):
         with pytest.raises(UsageError):
             load(str(base), [word], verb="pretrain")

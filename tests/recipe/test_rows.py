@@ -187,6 +187,13 @@ def test_a_fault_is_told_with_row_and_line(tmp_path, rows, told):
     assert any(one.startswith(told) for one in found), found
 
 
+@pytest.mark.parametrize("metrics", ["3", "[[accuracy]]", "{a: b}"])
+def test_metrics_of_a_table_that_are_no_texts_are_told(tmp_path, metrics):
+    file = write(tmp_path, BASE.replace('[accuracy, "accuracy/*"]', metrics) + ROWS)
+    with pytest.raises(RecipeError, match=r"table\.metrics"):
+        load_table(file).member("small")
+
+
 class TestPublishedNumbers:
     BASE = BASE.replace("published_in: {split: dev, table: 3, page: 7}\n", "")
 

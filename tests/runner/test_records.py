@@ -29,6 +29,13 @@ def test_a_damaged_record_is_written_again_from_its_copy(world, content):
     assert set(actions(go()).values()) == {"skip"}
 
 
+def test_a_record_names_files_that_are_not_utf8_and_keeps_metrics_that_are_no_numbers(tmp_path):
+    record = stage_record.StageRecord("eyes", "extract", "done", "1", root="/data/caf\udce9", metrics={"best": None})
+    record.notes.append("left out caf\udce9.jpg")
+    stage_record.write(tmp_path, record)
+    assert stage_record.read(tmp_path) == record
+
+
 def test_a_record_that_is_deleted_makes_the_stage_anew(world):
     go(until="regions")
     (world / "runs/mine/regions/stage.json").unlink()

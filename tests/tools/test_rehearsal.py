@@ -199,7 +199,7 @@ def test_what_cannot_be_rehearsed_is_told_in_one_message(tmp_path):
     [
         (("nothing-of-the-kind",), "nothing-of-the-kind"),
         (("irpe", "--rows", "1"), "--rows goes with a table."),
-        (("irpe", "--memory", "80"), "This is no size."),
+        (("nothing-of-the-kind", "--memory", "80"), "This is no size."),
         (("irpe", "--folder", "FILE/inner"), "The folder cannot be made."),
         (("irpe", "--folder", "FILE"), "A rehearsal needs an empty folder."),
     ],

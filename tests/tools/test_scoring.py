@@ -140,6 +140,15 @@ def test_damaged_predictions_are_one_message(stage, tmp_path, kind, says):
     assert "Traceback" not in ended.stderr
 
 
+def test_lines_end_where_json_lines_end_and_empty_ones_are_passed_over(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes('{"key": "a", "prediction": "a\u2028dog\x85"}\r\n\r\n'.encode())
+    assert read_predictions(file)["a"]["prediction"] == "a\u2028dog\x85"
+    file = tmp_path / "mine.csv"
+    file.write_text("a,yes\n\nb,no\n\n")
+    assert list(read_predictions(file)) == ["a", "b"]
+
+
 def test_what_cannot_be_scored_is_said(stage, tmp_path):
     assert "Say what the predictions are scored against" in run("--predictions", stage / "nlvr2.csv").stderr
     ranked = run("retrieval", "--predictions", stage / "predictions.jsonl", "--root", tmp_path)

@@ -1,7 +1,4 @@
-"""The verbs of the command line: each parses its options, calls a function of another package, and prints.
-
-Importing this package imports neither torch nor numpy, nor any component.
-"""
+"""The verbs of the command line; importing this package imports neither torch nor numpy, nor any component."""
 
 import os
 import warnings

@@ -24,10 +24,7 @@ _EVERY, _EVERY_JSON = 5.0, 0.3
 
 
 def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Progress:
-    """Returns where this process reports: bars on a terminal, else plain lines; JSON lines for a parent process.
-
-    Ranks other than 0 report nothing.
-    """
+    """Returns where this process reports: bars on a terminal, else lines; JSON for a parent; ranks above 0: nowhere."""
     if os.environ.get("RANK", "0") != "0":
         return Silent()
     if as_json:
@@ -119,13 +116,7 @@ def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
 
 
 def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "") -> None:
-    """Writes rows with equal keys as a table: whole numbers with thousands separated, 0 as ``-``.
-
-    Args:
-        rows: at least one.
-        titles: the head of a key's column, where that is not the key.
-        title: of the table.
-    """
+    """Writes rows with equal keys as a table; ``titles`` head columns; thousands are separated, 0 is ``-``."""
     columns = list(rows[0])
     cells = [[row[c] if isinstance(row[c], str) else f"{row[c]:,}" if row[c] else "-" for c in columns] for row in rows]
     table([titles.get(column, column) for column in columns], cells, title)

@@ -165,19 +165,19 @@ def rehearse(
     """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
 
     vlcli rehearse lxmert
-
     vlcli rehearse irpe/table1 --rows original
     """
     from vlcli.tools.reduction import reduced
     from vlcli.tools.rehearsal import full_costs, rehearse
 
     name, overrides = options.one_name(words)
+    capacity = bytes_of(memory, "--memory")
     full = _members(name, overrides, rows, request.trust)
     recipes = [reduced(one, overrides, request.device, request.trust) for one in full]
     documents, codes = [], []
     with _room(folder) as room, closing(rehearse(recipes, room, request.device, request.progress())) as runs:
         for one, outcomes in runs:
-            costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
+            costs = {row["stage"]: row for row in full_costs(one.full, gpus, capacity)}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
             documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
             codes.append(render.exit_code(outcomes))
@@ -251,7 +251,6 @@ def kit(
     """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
 
     vlcli kit lxmert/table2 -o kit
-
     vlcli table kit/results.json
     """
     from vlcli.cli.rows import table_folder

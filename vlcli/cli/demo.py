@@ -34,9 +34,7 @@ def demo(
     """Serve a web page on this machine: drop a picture, ask, see the answer and where the model looked.
 
     vlcli demo
-
     vlcli demo runs/quickstart/nlvr2
-
     vlcli demo contrast/pairs --pictures photos --port 8000
 
     Ctrl-C ends it.

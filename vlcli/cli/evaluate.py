@@ -32,11 +32,8 @@ def evaluate(
     """Score a trained model, or a file of predictions.
 
     vlcli eval nlvr2
-
     vlcli eval vqa --stage runs/lxmert/vqa --split val --root DATA
-
     vlcli eval --recipe quickstart
-
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     names, overrides = options.split_words(words)
@@ -91,10 +88,7 @@ def newest(task: str, output: Path) -> Path:
     """Returns the fine-tuning of ``task`` in the newest run that has one.
 
     Where that run holds several (controls, say), the one named after the task is meant, else the one whose task has the
-    fewest options, else one that starts from pre-trained weights, else the newest.
-
-    Raises:
-        DataError: there is none (with the command that makes one).
+    fewest options, else one that starts from pre-trained weights, else the newest. Raises DataError: there is none.
     """
     tuned = [
         (folder, record)
@@ -116,7 +110,6 @@ def newest(task: str, output: Path) -> Path:
 
 
 def _recipe_of(task: str) -> str:
-    """Returns the first packaged recipe that fine-tunes on a task: the quickstart, then those on generated data."""
     names = registry.names("recipes")
     for name in sorted(names, key=lambda name: (name != QUICKSTART, not name.startswith("tiny/"), name)):
         with suppress(VlcliError):  # a table

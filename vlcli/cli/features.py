@@ -68,7 +68,6 @@ def merge(
     """Copy shards, or the box sets of several stores, into one file.
 
     vlcli features merge part1.h5 part2.h5 --out all.h5
-
     vlcli features merge detected=seen.h5 ground-truth=truth.h5 --out both.h5
     """
     from vlcli.features.join import merge as copy

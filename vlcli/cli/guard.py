@@ -41,9 +41,9 @@ def with_options(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command: loads its ``plugin`` files; whatever is raised ends in one message and an exit code.
+    """Wraps a command: loads its ``plugin`` files; what it raises ends in one message and an exit code.
 
-    The options ``json_`` and ``verbose`` say how to tell it; a command that does not name ``verbose`` is given it.
+    The options ``json_`` and ``verbose`` choose the form; a command that does not name ``verbose`` is given it.
     """
     takes_verbose = "verbose" in inspect.signature(command).parameters
 
@@ -152,39 +152,35 @@ class RunRequest:
 
     @property
     def how(self) -> dict[str, bool]:
-        """How :func:`vlcli.recipe.load.load` reads the recipe."""
         return {"trust": self.trust, "deep": not (self.dry_run or self.worker)}
 
     @property
     def options(self) -> RunOptions:
-        """The request as the planner takes it."""
         names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
         shared = {name: getattr(self, name) for name in names}
         jobs = 1 if self.worker else self.jobs
         return RunOptions(**shared, jobs=jobs, plugins=tuple(self.plugin or ()), check=not self.worker)
 
     def progress(self) -> Progress:
-        """Where the verb reports."""
         return console.progress(self.verbose, self.quiet, self.worker)
 
     def words(self, overrides: list[str]) -> list[str]:
-        """The overrides, with ``--seed`` among them."""
         return overrides if self.seed is None else [*overrides, f"seed={self.seed}"]
 
     def resolve(self, reference: str, overrides: list[str], verb: str | None = None) -> Resolved:
-        """Loads the recipe that is meant."""
         return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
+
+
+_HINTS = get_type_hints(RunRequest, include_extras=True)
+_SHARED = [_option(one.name, one.default, _HINTS[one.name]) for one in fields(RunRequest)]
 
 
 def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a guarded command shared options behind its own; it takes them together as ``request``.
 
-    Args:
-        names: of fields of :class:`RunRequest`; none: all those that are options.
+    ``names`` are fields of :class:`RunRequest`; none: all those that are options.
     """
-    hints = get_type_hints(RunRequest, include_extras=True)
-    every = [_option(f.name, f.default, hints[f.name]) for f in fields(RunRequest)]
-    shared = [one for one in every if (one.name in names if names else get_origin(one.annotation) is Annotated)]
+    shared = [one for one in _SHARED if (one.name in names if names else get_origin(one.annotation) is Annotated)]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -204,11 +200,7 @@ def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:
-    """Reads a recipe of one stage and names the stage after ``label`` and a hash of what decides its result.
-
-    Args:
-        exclude: keys of the stage that are not hashed.
-    """
+    """Reads a recipe of one stage; names it by ``label`` and a hash of its keys but those of ``exclude``."""
     resolved = from_mapping(value["name"], value, overrides)
     stage = resolved.stages[next(iter(value["stages"]))]
     digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])

@@ -37,9 +37,7 @@ def ls(
     """List the kinds of components, the components of one kind or of all; or the rows of a table.
 
     vlcli ls
-
     vlcli ls models
-
     vlcli ls all
     """
     if kind == "claims":

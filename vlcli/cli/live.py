@@ -27,7 +27,6 @@ class View:
         self.state = state
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        """Called by rich, some times a second."""
         from rich.text import Text
 
         now, width = time.time(), options.max_width
@@ -68,10 +67,7 @@ def _forms(state: RunState, now: float) -> list[str]:
 
 
 def stages(state: RunState, now: float, height: int, width: int) -> Table:
-    """Returns one row per stage; where the terminal is too low, ended and waiting stages are folded into one row each.
-
-    On a narrow terminal the column of states goes: the style of a name and the words beside it tell them apart.
-    """
+    """Returns a row per stage; a low terminal folds ended and waiting ones, a narrow one shows states by style."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, expand=False)

@@ -11,7 +11,6 @@ from vlcli.errors import UsageError
 
 
 def _completion(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Returns the function that gives a shell the known names that begin with a word."""
     return lambda incomplete: [name for name in known() if name.startswith(incomplete)]
 
 

@@ -23,11 +23,9 @@ class PluginGroup(TyperGroup):
     # contexts and commands are those of click, which new versions of typer carry inside themselves: they have no type
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the built-in commands, then those of packages."""
         return list(dict.fromkeys([*super().list_commands(ctx), *self._added()]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns a built-in command, or one of a package; a broken one ends in its cause when it is run."""
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in self._added():
             return command

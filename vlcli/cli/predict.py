@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
@@ -39,12 +38,10 @@ def load_model(
 
     Args:
         pictures: files, or ids in the store; None: not known beforehand.
-        device: where to compute; None: on the processor.
         folder: of the pictures, where that is known.
         named: the other options of :func:`vlcli.load`.
 
-    Raises:
-        UsageError: which pictures, the options that name an extractor, and the command that extracts the regions.
+    Raises UsageError: names the pictures, the options for an extractor, and the command that extracts the regions.
     """
     from vlcli.api import load
     from vlcli.engine.processes import resolve_device
@@ -111,9 +108,7 @@ def predict(
     """Ask a trained model about pictures that it has never seen.
 
     vlcli predict RECIPE/STAGE photo.jpg "what colour is the bus?"
-
     vlcli predict RECIPE/STAGE photos --json
-
     vlcli predict RECIPE/STAGE - < requests.jsonl
     """
     from vlcli.prediction.pictures import is_file
@@ -133,14 +128,14 @@ def predict(
     with console.progress(request.verbose, request.quiet or count == 1).task("predict", count, "requests") as bar:
         for answer in answers:
             if json_:
-                typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
+                console.out(json.dumps(answer.as_dict(), ensure_ascii=False))
+                console.flush()
             bar.advance()
             shown.append(answer)
         _show(use, shown, top, draw, json_, alone=count == 1)
 
 
 def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
-    """Returns the model and the other words; the small model where none is named."""
     from vlcli.prediction.sources import SMALL
 
     model, words = (SMALL, words) if without else (words[0], words[1:])
@@ -272,7 +267,6 @@ def search(
     """Search a folder of pictures with a trained model that has learnt contrast.
 
     vlcli search RECIPE/STAGE "a red circle" --pictures FOLDER --top 5 --draw found.png
-
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
     if (text is None) == (image is None):

@@ -51,10 +51,7 @@ def render_plan(resolved: Resolved, request: RunRequest) -> int:
 
 
 def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: RunRequest, **more: Any) -> int:
-    """Shows what a run did: its stages, the recipe's own table, errors last; returns the exit code.
-
-    ``more`` joins the document of ``--json``.
-    """
+    """Shows what a run did: its stages, its table, errors last; returns the exit code. ``--json`` adds ``more``."""
     table = recipe_table(resolved.recipe.table, outcomes) if resolved.recipe.table else None
     if request.json_:
         document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes], **more}

@@ -40,9 +40,7 @@ def reproduce(
     """Test the published contrasts that papers register, on small generated worlds; write a page of verdicts.
 
     vlcli reproduce --list
-
     vlcli reproduce irpe --hours 1 -o docs/reproduction.md
-
     vlcli reproduce irpe -o irpe.html
     """
     from vlcli.claims.reproduce import run

@@ -47,9 +47,7 @@ def table(
     """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
 
     vlcli table quickstart
-
     vlcli table quickstart quickstart-1a2b3c4d --metric accuracy
-
     vlcli table tiny-irpe --format latex -o table4.tex --plot table4.svg
     """
     from vlcli.tables import outputs, text
@@ -105,9 +103,7 @@ def report(
     """Write a page that shows runs: results, samples, attention, curves, stages, differences. It needs no network.
 
     vlcli report quickstart
-
     vlcli report quickstart quickstart-1a2b3c4d -o page.html
-
     vlcli report reproduce
     """
     from vlcli.pages.report import ReportOptions, write_report
@@ -174,9 +170,7 @@ def diff(
     """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
 
     vlcli diff quickstart mine.yaml
-
     vlcli diff runs/quickstart runs/quickstart-1a2b3c4d
-
     vlcli diff quickstart/test quickstart/scratch-test
     """
     from vlcli.tools.differences import Comparison, compare_runs, compare_settings

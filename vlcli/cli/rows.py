@@ -149,10 +149,7 @@ STEM = "seeds"
 
 
 def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: int) -> None:
-    """Runs every recipe over ``seeds`` seeds from its own (or ``--seed``) on, prints one table, and leaves.
-
-    Stages that do not depend on the seed are made once and reused.
-    """
+    """Runs every recipe over ``seeds`` seeds from its own (or ``--seed``) on, prints one table, and leaves."""
     if request.only or request.folder:
         raise UsageError("--only goes with one recipe and one seed.", hint="leave out --only, or --seeds")
     code = 0

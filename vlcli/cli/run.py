@@ -49,11 +49,8 @@ def run(
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
     vlcli run quickstart
-
     vlcli run lxmert dimbert --seeds 3 --table
-
     vlcli run tiny/irpe --rows none,product --seeds 5
-
     vlcli run my.yaml stages.pretrain.epochs=3 --from pretrain
     """
     stopping.requeue_code()  # refused now rather than when the scheduler waits for it
@@ -113,10 +110,7 @@ def run_kind(recipe: str | None, kind: str, overrides: list[str], request: RunRe
 
 
 def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> None:
-    """Runs (or plans) one recipe and shows how it went; leaves with the exit code.
-
-    A run of the whole recipe, without ``verb``, may end with its table, its conclusions and its page.
-    """
+    """Runs (or plans) one recipe, shows how it went, and leaves; without ``verb`` with its table and its page."""
     resolved = request.resolve(reference, overrides, verb)
     if request.dry_run or verb is not None:
         carry_out(resolved, request)
@@ -152,9 +146,7 @@ def carry_out(
 ) -> None:
     """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code.
 
-    Args:
-        product: of a recipe of one stage; returns what ``--json`` adds. Without ``--json``, these are printed in place
-            of the stages.
+    ``product`` returns what ``--json`` adds of the recipe's only stage; without ``--json`` that is printed alone.
     """
     from vlcli.runner.run import run_recipe
 

@@ -26,7 +26,6 @@ def runs(
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
     vlcli runs
-
     vlcli runs --clean --yes
     """
     output = request.output
@@ -104,7 +103,6 @@ def follow(
     """Watch a run from another terminal: its stages, losses and time left, until it ends.
 
     vlcli follow
-
     vlcli follow runs/quickstart
 
     The exit code is that of the run: 0 where it was done, 1 or more where it failed, 130 where it was interrupted.
@@ -122,8 +120,9 @@ def follow(
 
 
 def _folder(name: str | None, output: Path) -> Path:
-    folders = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
-    alive = [path for path in folders if path.is_dir() and run_state.is_alive(path)]
+    folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
+    folders.sort(key=lambda path: path.stat().st_mtime)
+    alive = [path for path in folders if run_state.is_alive(path)]
     if name is None and alive:
         return alive[-1]
     if name is not None:

@@ -37,7 +37,6 @@ def draw(
     """Draw pictures of data, of a trained model, or of what stages measured.
 
     vlcli draw attention --stage quickstart/nlvr2
-
     vlcli draw --recipe my.yaml
     """
     if recipe is not None:
@@ -116,7 +115,6 @@ def export(
     """Write a trained model in another format; without a model, run the recipe's export stages.
 
     vlcli export quickstart/nlvr2 --format hub license=apache-2.0 -o nlvr2-shapes
-
     vlcli export --recipe quickstart
     """
     names, more = options.split_words(words)

@@ -122,7 +122,6 @@ def trust(
     """Let recipes run the plugin files that lie in a folder, or show whose may.
 
     vlcli trust papers/bag
-
     vlcli trust --list
     """
     if not places and not show:

@@ -68,7 +68,9 @@ def age(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A metric: counts whole, fractions with three digits."""
+    """A metric: counts whole, fractions with three digits; what a package recorded instead of a number as it is."""
+    if not isinstance(value, int | float):
+        return str(value)
     if float(value).is_integer() and (abs(value) >= 2 or value == 0):
         return str(int(value))
     return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"

@@ -131,7 +131,6 @@ def _differences(step: ForwardPasses, theirs: dict[str, Any], name: str) -> dict
 
 
 def _apart(ours: EncoderOutput, theirs: Tensor, what: str, name: str) -> float:
-    """Tokens of a picture may come in another order: ViLT's of transformers are shuffled."""
     _same_shape(ours.hidden, theirs, what, name)
     hidden, valid = ours.hidden, ours.layout.valid.expand(ours.hidden.shape[:2])[..., None]  # (P, T, 1)
     apart = (hidden - theirs).masked_fill(~valid, 0).abs().max()

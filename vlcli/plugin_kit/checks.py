@@ -52,7 +52,6 @@ def batch_of(module: TrainingModule) -> tuple[Form, tuple[Tensor, ...], Batch]:
 
 
 def _batch_from(form: Form, inputs: Sequence[Tensor]) -> Batch:
-    """Return the batch of inputs, with a box on every image where the model reads boxes."""
     batch = form.batch(inputs)
     images = batch.clean.images
     if form.needs.boxes and images is not None and images.pixels is not None:
@@ -64,13 +63,11 @@ def _batch_from(form: Form, inputs: Sequence[Tensor]) -> Batch:
 
 
 def _trained(module: TrainingModule) -> Any:
-    """Return a module as exporters see it."""
     none: dict[str, Any] = {"tokenizer": None, "text_options": {}, "info": {}, "folder": Path()}
     return SimpleNamespace(module=module, model=module.model, data_spec=module.model.data_spec, **none)
 
 
 def _outputs(module: TrainingModule, batch: Batch) -> dict[str, EncoderOutput]:
-    """Return the outputs of a model's encoders and of its fusion."""
     step, able = ForwardPasses(module.model, batch, training=False), module.model.capabilities
     outputs: dict[str, EncoderOutput] = {}
     with torch.no_grad():

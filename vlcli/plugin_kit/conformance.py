@@ -21,12 +21,7 @@ _NOT_CHECKED = (*registry.FILES, "commands", "engines")
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one check of one component.
-
-    Attributes:
-        state: :data:`PASSED`, :data:`FAILED` or :data:`SKIPPED`.
-        where: ``file:line`` of the failure.
-    """
+    """Result of one check: :data:`PASSED`, :data:`FAILED` at ``where`` (``file:line``), or :data:`SKIPPED`."""
 
     kind: str
     name: str
@@ -37,7 +32,6 @@ class Result:
     expected: str = ""
 
     def __str__(self) -> str:
-        """One line: what, where, got, expected."""
         where = f" ({self.where})" if self.where else ""
         expected = f"; expected {self.expected}" if self.expected else ""
         return f"{self.kind[:-1]} {self.name}, {self.check}{where}: {self.got}{expected}"
@@ -61,9 +55,7 @@ Check = Callable[[Entry], None]
 def chosen(what: str | None) -> list[Entry]:
     """Return the components of a package, of its folder, or of a name; without one, all components.
 
-    Raises:
-        ComponentError: nothing has that name.
-        UsageError: the folder declares no component.
+    Raises ComponentError: nothing has that name; UsageError: the folder declares no component.
     """
     known = [entry for entry in registry.entries() if entry.kind not in _NOT_CHECKED]
     if what is None:
@@ -78,11 +70,7 @@ def chosen(what: str | None) -> list[Entry]:
 
 
 def of_folder(folder: Path) -> list[Entry]:
-    """Return the components that a folder's ``pyproject.toml`` declares; registers those that are not installed.
-
-    Raises:
-        UsageError: it declares none, or cannot be read.
-    """
+    """Return, and register, the components of a folder's ``pyproject.toml``. Raises UsageError: it declares none."""
     file = folder / "pyproject.toml"
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
@@ -129,7 +117,6 @@ def one(entry: Entry, name: str, check: Check) -> Result:
 
 
 def _failure(entry: Entry, error: Exception) -> tuple[str, str, str]:
-    """Return where, got and expected."""
     target = None
     with suppress(Exception):
         target = imported(entry)

@@ -30,14 +30,11 @@ _FILES = {
 
 
 def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Path]:
-    """Write a package with components, a recipe that uses them, and tests, whole or not at all.
+    """Write a package with components, a recipe and tests, whole or not at all; return its files below ``folder``.
 
     Args:
         name: of the distribution and of its components: lower-case words joined by hyphens.
         only: some of :data:`PARTS`; empty: all.
-
-    Returns:
-        The files, relative to ``folder``.
 
     Raises:
         UsageError: the name cannot be one, or it is taken, or ``only`` has something else.
@@ -66,7 +63,6 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
 
 
 def _checked_name(name: str) -> str:
-    """Return the Python name of a package."""
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(module):
         expected = "lower-case letters and digits, words joined by hyphens: my-paper"

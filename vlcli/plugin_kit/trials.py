@@ -73,7 +73,6 @@ class Trial(NamedTuple):
 
     @contextmanager
     def context(self) -> Iterator[StageContext]:
-        """Yield the stage's context as in a run of a recipe in a temporary folder."""
         with tempfile.TemporaryDirectory() as folder:
             text = {"vocabulary": {"train": {"name": "plain-text", "split": "train"}, "size": 50}, "length": 12}
             stages = {"check": {"kind": "pretrain", "steps": 1} | self.stage}
@@ -84,7 +83,6 @@ class Trial(NamedTuple):
             yield context_of(planner, "check", {step.name: step for step in steps}, Silent())
 
     def problems(self) -> list[Problem]:
-        """Return the problems that the preflight finds in a training step on invented data."""
         try:
             with self.context() as context:
                 return trial_step(context)
@@ -116,7 +114,6 @@ def _of_package(kind: str, entry: Entry) -> list[str]:
 
 
 def _models_for(entry: Entry) -> Iterator[dict[str, Any]]:
-    """Yield the models with which a component is tried: of its package first."""
     known = [name for name in _PARTNERS if name in registry.names("models")]
     for name in [*_of_package("models", entry), *known]:
         yield small(name)
@@ -126,7 +123,6 @@ def _models_for(entry: Entry) -> Iterator[dict[str, Any]]:
 
 @lru_cache(maxsize=4)
 def _objective_trial(entry: Entry) -> Trial:
-    """Try an objective together with those that it reads."""
     target = registry.load("objectives", f"{entry.distribution}:{entry.name}")
     stage: dict[str, Any] = {"objectives": [*(words.split("|")[0] for words in target.reads), entry.name]}
     usual = next((name for name, objectives in _tasks().items() if entry.name in objectives), None)
@@ -137,7 +133,6 @@ def _objective_trial(entry: Entry) -> Trial:
 
 
 def _tasks() -> dict[str, list[str]]:
-    """Return the objectives that each task trains by default."""
     tasks = {}
     for name in registry.names("tasks"):
         target = registry.load("tasks", name)
@@ -157,7 +152,6 @@ def _task_trial(entry: Entry) -> Trial:
 
 
 def _position_trial(entry: Entry) -> Trial:
-    """Try a model with the encoding in the first slot that takes it."""
     refused: list[_Refused] = []
     for objective, slots in _SLOTS.items():
         task = {} if objective == "mlm" else {"kind": "finetune", "task": objective}
@@ -171,7 +165,6 @@ def _position_trial(entry: Entry) -> Trial:
 
 @lru_cache(maxsize=4)
 def _model_trial(entry: Entry) -> Trial:
-    """Try a model with the first objective or task that it takes."""
     objectives, tasks = registry.names("objectives"), registry.names("tasks")
     names = [name for name in (*_PLAIN, *_of_package("objectives", entry)) if name in objectives]
     stages: list[dict[str, Any]] = [{"objectives": [name]} for name in names]

@@ -35,9 +35,8 @@ _START = 120.0  # seconds in which both must have started
 class Share:
     """Result of one step over all processes.
 
-    Attributes:
-        gradients: by the parameter's name; zeros where a step leaves a parameter out.
-        apart: reasons why two processes may compute something else than one without a fault.
+    ``gradients`` are zeros where a step leaves a parameter out; ``apart`` says why two processes may compute something
+    else than one without a fault.
     """
 
     losses: dict[str, float]
@@ -62,8 +61,7 @@ class _Draws(TorchDispatchMode):
 def share_of(trial: Trial) -> Share:
     """Run the step of a trial without dropout; this process takes its part of the batch.
 
-    Raises:
-        VlcliError: the stage cannot be built, or the processes disagree about its losses.
+    Raises VlcliError: the stage cannot be built, or the processes disagree about its losses.
     """
     with trial.context() as context, rehearse(context, _EXAMPLES) as rehearsal:
         module = rehearsal.module
@@ -129,7 +127,6 @@ class Pair:
         return Share(document["losses"], tensors_of(self.links[0].recv_bytes()), document["apart"])
 
     def close(self) -> None:
-        """End both processes."""
         for link in self.links:
             link.close()
         for child in self.children:
@@ -137,7 +134,6 @@ class Pair:
             child.join()
 
     def _answers(self, seconds: float) -> dict[int, dict[str, Any]]:
-        """Return a document from each rank."""
         documents: dict[int, dict[str, Any]] = {}
         while missing := [rank for rank in range(len(self.links)) if rank not in documents]:
             ready = wait([self.links[rank] for rank in missing], seconds)
@@ -200,7 +196,6 @@ def _reply(link: Connection, trial: Trial) -> None:
 
 
 def _in_words(error: Exception, *targets: Any) -> str:
-    """Return a fault in one line, with the line of code that raised it."""
     if isinstance(error, VlcliError):
         return f"{error.what} {error.got}".strip()
     return f"{in_a_line(error)} ({blame(error, *targets)})"

@@ -47,7 +47,6 @@ class Use:
 
     @property
     def key(self) -> str:
-        """The path, dotted."""
         return dotted(self.path)
 
 

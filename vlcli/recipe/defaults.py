@@ -1,7 +1,6 @@
 """Merges the key ``defaults``, keys that the stages of a kind share, under every stage of the kind.
 
-    defaults:
-      finetune: {batch_size: 64, optimizer: {lr: 1e-3}}
+    defaults: {finetune: {batch_size: 64, optimizer: {lr: 1e-3}}}
     stages:
       long: {kind: finetune, epochs: 9}                 # batches of 64 at 1e-3
       slow: {kind: finetune, optimizer: {lr: 1e-4}}     # batches of 64 at 1e-4
@@ -22,11 +21,7 @@ KEY = "defaults"
 
 
 def expand(document: Document) -> list[Problem]:
-    """Merges ``defaults`` under the stages, in place, and removes the key.
-
-    Returns:
-        Faults of the key itself: unknown kinds, and keys that no stage of the kind has.
-    """
+    """Moves ``defaults`` into the stages, in place; returns its faults: unknown kinds, keys that no such stage has."""
     shared = document.value.pop(KEY, None)
     if shared is None:
         return []

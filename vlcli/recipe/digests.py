@@ -1,9 +1,8 @@
 """Digests the data files that a stage read, and says whether they have changed since.
 
-A row of ``StageRecord.data`` has a file's path, size, modification time, inode and digest. A file whose size, time and
-inode are unchanged is not read again; else its whole content is hashed. Of a folder, the names and sizes of the files
-below it are compared (the names alone of more than 5,000). One row stands for all pictures
-(:mod:`vlcli.recipe.pictures`).
+A file whose size, modification time and inode are those of its row of ``StageRecord.data`` is not read again; else its
+whole content is hashed. Of a folder, the names and sizes of the files below it count (the names alone of more than
+5,000). One row stands for all pictures (:mod:`vlcli.recipe.pictures`).
 """
 
 import hashlib
@@ -26,12 +25,9 @@ def read_files(reader: Any) -> list[Path]:
 
 
 def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Returns the rows of ``StageRecord.data`` for files and folders, without duplicates.
+    """Returns the rows of ``StageRecord.data`` for files and folders. Raises DataError: a file cannot be read.
 
     A file with the size, time and inode of a row of ``known`` gets its digest and is not read.
-
-    Raises:
-        DataError: a file cannot be read.
     """
     digests = {(row["path"], row["size"], row["mtime"], row["inode"]): row["digest"] for row in known if "inode" in row}
     rows: list[dict[str, Any]] = []
@@ -47,10 +43,7 @@ def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) ->
 
 
 def changed(rows: Sequence[dict[str, Any]], folder: Path = Path()) -> str:
-    """Returns how the first changed file differs from its row; empty if none has changed.
-
-    ``folder`` is that of the stage, which holds the list of its pictures.
-    """
+    """Returns how the first changed file differs from its row, or an empty text; ``folder`` is the stage's."""
     return next((why for row in rows if (why := _why(folder, row))), "")
 
 

@@ -34,6 +34,10 @@ def one_spec(value: Any) -> Any:
         raise ValueError(error.expected) from error
 
 
+def _model(value: Any) -> Any:
+    return one_spec(value) if isinstance(value, str) or (isinstance(value, dict) and "name" in value) else value
+
+
 def all_specs(value: Any) -> Any:
     """Returns one component or several as a list of specs; None as it is."""
     return [one_spec(item) for item in as_list(value)] if value is not None else None
@@ -56,11 +60,8 @@ OptionalSpec = Annotated[
     BeforeValidator(lambda value: None if value is None else one_spec(value)),
     WithJsonSchema({"anyOf": [SPEC_SCHEMA, {"type": "null"}]}),
 ]
-ModelField = Annotated[
-    dict[str, Any] | None,
-    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
-    WithJsonSchema({"type": ["string", "object", "null"]}),
-]
+_MODEL_SCHEMA = WithJsonSchema({"type": ["string", "object", "null"]})
+ModelField = Annotated[dict[str, Any] | None, BeforeValidator(_model), _MODEL_SCHEMA]
 """A stage's model: a name, a whole component, or only the keys that change of the recipe's model."""
 _SPECS_SCHEMA = WithJsonSchema(one_or_many(SPEC_SCHEMA))
 SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), _SPECS_SCHEMA]

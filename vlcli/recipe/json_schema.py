@@ -1,7 +1,4 @@
-"""Builds the JSON Schema of recipes for editors, from the models that check recipes.
-
-Parameters of components are not part of it: looking them up imports the components (``vlcli validate --deep``).
-"""
+"""Builds the JSON Schema of recipes for editors, without the parameters of components, whose check imports them."""
 
 from typing import Any
 
@@ -27,11 +24,7 @@ _PUBLISHED = {
 
 
 def recipe_schema() -> Schema:
-    """Returns the JSON Schema (2020-12) of a recipe file.
-
-    A recipe with ``extends`` may have a part of a stage or of a component, and ``~`` (null) removes a key; the schema
-    allows both everywhere, because it does not know the parent.
-    """
+    """Returns the JSON Schema (2020-12) of a recipe file; it allows parts and nulls everywhere, for ``extends``."""
     definitions: Schema = {}
     recipe = _plain(Recipe, definitions)
     stages = {kind: _plain(model, definitions) for kind, model in STAGES.items()}

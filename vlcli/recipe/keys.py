@@ -22,21 +22,8 @@ from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
 _UNDER_ROOT = ("answers", "detections")  # options of tasks and objectives that name files under the data root alone
-_SILENT = {
-    "about",
-    "device",
-    "engine",
-    "threads",
-    "workers",
-    "log_every",
-    "sharding",
-    "trackers",
-    "if_missing",
-    "seed",
-    "from",
-    "features",
-    "root",
-}
+_SILENT = {"about", "device", "engine", "threads", "workers", "log_every", "sharding", "trackers", "if_missing"}
+_SILENT |= {"seed", "from", "features", "root"}  # these are in the key by what they mean
 
 
 def is_seeded(stage: Stage) -> bool:
@@ -115,9 +102,9 @@ def _file_version(entry: Entry) -> str:
 
 
 def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) -> list[Path]:
-    """Returns every annotation file, box file, picture folder, vocabulary and weights that a stage reads.
+    """Returns every annotation file, box file, picture folder, vocabulary and weights that a stage reads, there or not.
 
-    The files need not exist. ``defaults`` adds those of the task's own data set (imports the task).
+    ``defaults`` adds those of the task's own data set (imports the task).
     """
     stage = recipe.stages[name]
     files: list[Path] = []

@@ -36,8 +36,8 @@ class Run:
     """A run's folder.
 
     Attributes:
-        stages: state by stage: ``running`` while a process holds it, ``stopped`` if that process is gone, ``not
-            begun``, or the status of its record.
+        stages: ``running`` while a process holds the stage, ``stopped`` if that process is gone, ``not begun``, or the
+            status of the record.
         size: bytes, leftovers included.
         changed: time of its newest file, seconds since 1970.
     """
@@ -106,7 +106,7 @@ def look_at(folder: Path) -> Run:
         aside = ASIDE.match(path.name)
         stage = aside[1] if aside else path.name
         if stage not in held and not alive:
-            run.leftovers += _leftovers(path)
+            run.leftovers += [Leftover(one, _measure(one)[0], why) for one, why in _litter(path)]
         if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
             record = stage_record.read(path)
             status = "damaged" if record is None else "stopped" if record.status == "running" else record.status
@@ -119,21 +119,21 @@ def look_at(folder: Path) -> Run:
     return run
 
 
-def _leftovers(path: Path) -> Iterator[Leftover]:
+def _litter(path: Path) -> Iterator[tuple[Path, str]]:
+    half = "half written by a process that is gone"
     if _is_orphan(path):
-        yield Leftover(path, _measure(path)[0], "half written by a process that is gone")
+        yield path, half
     elif ASIDE.match(path.name) and path.is_dir():
         record = stage_record.read(path)
         state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
-        yield Leftover(path, _measure(path)[0], f"moved aside for a new one ({state})")
+        yield path, f"moved aside for a new one ({state})"
     elif path.is_dir() and not path.name.startswith("."):
         for other in sorted([*path.iterdir(), *path.glob("checkpoints/*")]):
             if HALF.match(other.name):
-                yield Leftover(other, _measure(other)[0], "half written by a process that is gone")
+                yield other, half
             elif UNSOUND.match(other.name):
                 left = other.name.startswith("left")
-                why = "best weights of a run whose checkpoints were damaged" if left else "a damaged checkpoint"
-                yield Leftover(other, _measure(other)[0], why)
+                yield other, "best weights of a run whose checkpoints were damaged" if left else "a damaged checkpoint"
 
 
 def _is_orphan(path: Path) -> bool:

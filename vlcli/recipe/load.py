@@ -1,8 +1,4 @@
-"""Loads a recipe: finds its file, merges it over its parents, applies overrides, checks the schema.
-
-resolved = load("quickstart", ["stages.pretrain.epochs=3"])
-resolved.recipe.stages["pretrain"].epochs      # 3
-"""
+"""Loads a recipe: finds its file, merges it over its parents, applies overrides, checks the schema."""
 
 import copy
 import difflib
@@ -36,11 +32,9 @@ class Loading:
     """Arguments of :func:`load` behind the name.
 
     Attributes:
-        words: overrides, as typed.
         verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
         only: the stage of ``--only``, which takes them too.
         trust: run the files of ``plugins:`` even if the user does not trust them.
-        plugins: run the files of ``plugins:``.
         deep: with faults of structure, report the faults of components' parameters (imports the components).
     """
 
@@ -67,8 +61,7 @@ def about(reference: str) -> str:
 def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
     """Returns a recipe's document merged over its parents', and all files, its own first.
 
-    Raises:
-        RecipeError: a parent is missing, parents form a circle, or a file is not a mapping.
+    Raises RecipeError: a parent is missing, parents form a circle, or a file is not a mapping.
     """
     document, chain = merged(source)
     merge.drop_null_stages(document)
@@ -76,7 +69,7 @@ def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
 
 
 def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile]]:
-    """Returns the same with rows and with stages that are set to null; of a row, the row alone.
+    """Returns a merged recipe with its ``rows`` and null stages (of a row, the row alone), and all files.
 
     ``within`` are the recipes that extend it, outermost first.
     """
@@ -94,12 +87,8 @@ def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Doc
 def merged_row(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile], Row]:
     """Returns a row of a table as a recipe, all files, and the row as it is written.
 
-    A row's ``extends`` replaces that of the table's file. If it names a row of the same table, the row is merged over
-    that one alone, which includes the table's file.
-
-    Raises:
-        RecipeError: rows of the table are not well formed.
-        UsageError: the recipe has no such row.
+    A row's ``extends`` replaces that of the table's file; a row that extends one of the same table is merged over that
+    row alone, which includes the table's file. Raises RecipeError: a row is not well formed; UsageError: no such row.
     """
     table, chain = merged(replace(source, row="", name=source.table), within)
     written = read_rows(table) if has_rows(table) else Rows()

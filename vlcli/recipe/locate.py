@@ -37,7 +37,6 @@ class Published:
 
     @property
     def is_compared(self) -> bool:
-        """True if the stage measures the same split."""
         return self.split == self.measures
 
     @property
@@ -46,7 +45,6 @@ class Published:
         return f"{self.value:,.12g}"
 
     def told(self, metric: str) -> str:
-        """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
         if self.split == COUNTED:
             return f"published {metric}: {self.text}; the command count has ours"
         text = f"published {metric} on {self.split}: {self.text}"
@@ -86,7 +84,6 @@ class RecipeFile:
 
     @property
     def table(self) -> str:
-        """The name without the row."""
         return self.name.removesuffix(f":{self.row}") if self.row else self.name
 
 
@@ -98,7 +95,6 @@ class Resolved:
         name: of its run folder.
         reference: the name or path it was loaded by.
         sources: its file, then its parents'.
-        words: the overrides, as typed.
         plugins: the Python files of its ``plugins:`` that were run.
     """
 
@@ -113,11 +109,9 @@ class Resolved:
 
     @property
     def stages(self) -> dict[str, Stage]:
-        """Stages by name, in order."""
         return self.recipe.stages
 
     def of_kind(self, kind: str) -> list[str]:
-        """Returns the names of the stages of ``kind``."""
         return [name for name, stage in self.stages.items() if stage.kind == kind]
 
 
@@ -131,8 +125,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
 
     Args:
         reference: a registered name, or a path (relative to the recipe ``beside``, else to here); behind a colon, a
-            row. ``:ROW`` is a row of ``beside`` itself.
-        beside: the recipe that names it under ``extends``.
+            row. ``:ROW`` is a row of ``beside``, the recipe that names it under ``extends``.
 
     Raises:
         ComponentError: no recipe has this name (with suggestions).
@@ -173,9 +166,7 @@ def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
 def registered_file(kind: str, reference: str) -> RecipeFile:
     """Returns the file of a registered recipe, or of another kind of ``registry.FILES``.
 
-    Raises:
-        ComponentError: nothing of this kind has the name (with suggestions).
-        UsageError: the file is not there.
+    Raises ComponentError: nothing of this kind has the name (with suggestions); UsageError: the file is not there.
     """
     entry = find(kind, reference)
     reference = reference.removesuffix(reference.rpartition(":")[2]) + entry.name  # as it is registered

@@ -1,14 +1,13 @@
 """Merges a recipe over its parent (``extends``), and replaces the names of data sets by their readers.
 
 Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced
-whole, since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new
-stage goes before the next stage its file names that the parent has, else to the end.
+whole. ``key: ~`` sets a key to null; a stage set to null is taken out. A new stage goes before the next stage that its
+file names and the parent has, else to the end.
 
     datasets:
       mine: {name: csv, file: all.csv, text: question}
       held-out: {name: mine, take: "after:0.9"}
-    stages:
-      tune: {data: mine, validation: {name: mine, split: dev}}
+    stages: {tune: {data: mine, validation: {name: mine, split: dev}}}
 
 A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set.
 """
@@ -29,11 +28,7 @@ Entries = list[dict[str, Any]]
 
 
 def expand_datasets(document: Document) -> list[Problem]:
-    """Replaces the names of data sets in ``document``, in place, after the overrides.
-
-    Returns:
-        Faults of the names: a reader's name, a circle, something that cannot be a name.
-    """
+    """Replaces the names of data sets in place, after the overrides; returns faults: a reader's name, a circle."""
     named = section(document.value, KEY)
     if not named:
         return []

@@ -6,6 +6,7 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,11 +45,7 @@ def collect(words: list[str]) -> list[Override]:
 
 
 def parse(text: str, origin: str = "command line") -> Override:
-    """Parses one override.
-
-    Raises:
-        UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML.
-    """
+    """Parses one override. Raises UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML."""
     path, equals, written = text.partition("=")
     remove = path.startswith("~") and not equals
     keys = tuple(path[remove:].split("."))
@@ -61,22 +58,15 @@ def parse(text: str, origin: str = "command line") -> Override:
         value = yaml.read(Path(written[1:]).expanduser()).value if written.startswith("@") else yaml.scalar(written)
         return Override(text, keys, value, origin=origin)
     except ValueError as error:
-        raise UsageError(
-            "An override's value is not YAML.",
-            where=origin,
-            got=text,
-            expected=str(error),
-            hint="quote it, e.g. 'key=\"text\"'",
-        ) from error
+        what, hint = "An override's value is not YAML.", "quote it, e.g. 'key=\"text\"'"
+        raise UsageError(what, where=origin, got=text, expected=str(error), hint=hint) from error
 
 
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
-    """Returns the override's path from the recipe's root.
+    """Returns the override's path from the recipe's root, whose keys are ``roots``.
 
-    ``roots`` are the keys of the recipe's root; ``verb_stage`` is the stage of the verb or ``--only``, if it is one.
-
-    Raises:
-        UsageError: the path is relative and no single stage is meant.
+    ``verb_stage`` is the stage of the verb or of ``--only``, if it is one. Raises UsageError: the path is relative, and
+    it is not clear which stage is meant.
     """
     if override.keys[0] in roots:
         return override.keys
@@ -96,8 +86,7 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
 def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None:
     """Changes ``document`` in place at the path ``keys``.
 
-    Raises:
-        UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
+    Raises UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
     """
     holder: Any = document.value
     path: Path_ = ()
@@ -112,13 +101,9 @@ def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None
     key = _key_in(holder, keys[-1], override, path)
     path = (*path, key)
     if override.remove and isinstance(holder, dict) and key not in holder:
-        raise UsageError(
-            "There is nothing to remove.",
-            where=override.origin,
-            got=override.text,
-            expected=", ".join(map(str, holder)) or "no keys here",
-            hint=did_you_mean(str(key), holder),
-        )
+        what, got, hint = "There is nothing to remove.", override.text, did_you_mean(str(key), holder)
+        expected = ", ".join(map(str, holder)) or "no keys here"
+        raise UsageError(what, where=override.origin, got=got, expected=expected, hint=hint)
     for inside in [place for place in document.places if place[: len(path)] == path]:
         del document.places[inside]
     if override.remove:
@@ -132,21 +117,16 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
     if isinstance(holder, dict):
         return key
     if isinstance(holder, list):
-        if key.lstrip("-").isdigit() and -len(holder) <= int(key) < len(holder):
+        if re.fullmatch("-?[0-9]{1,9}", key) and -len(holder) <= int(key) < len(holder):
             return int(key) % len(holder)
         for index, item in enumerate(holder):
             if key in ((item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)):
                 return index
-    known = ", ".join(
-        str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
-        for i, item in enumerate(holder if isinstance(holder, list) else [])
-    )
-    raise UsageError(
-        f"The override's path does not exist at {key!r}.",
-        where=override.origin,
-        got=override.text,
-        expected=f"below {'.'.join(map(str, path)) or 'the root'}: {known or 'a single value, without keys'}",
-    )
+    items = enumerate(holder) if isinstance(holder, list) else ()
+    known = [(item.get("as") or item.get("name") or i) if isinstance(item, dict) else item for i, item in items]
+    what, below = f"The override's path does not exist at {key!r}.", ".".join(map(str, path)) or "the root"
+    expected = f"below {below}: {', '.join(map(str, known)) or 'a single value, without keys'}"
+    raise UsageError(what, where=override.origin, got=override.text, expected=expected)
 
 
 def uneven(recipe: Recipe, words: list[str]) -> Iterator[str]:

@@ -1,8 +1,4 @@
-"""Searches regular expressions of a recipe with a limit of time.
-
-A pattern such as ``(a|aa)+$`` may take exponential time. ``regex`` reads the syntax of ``re`` (look-around and
-back-references included) and has a timeout.
-"""
+"""Searches regular expressions of a recipe with a limit of time: ``(a|aa)+$`` takes exponential time in ``re``."""
 
 import math
 import re
@@ -28,11 +24,7 @@ _COUNTS = re.compile(r"\{\s*(?:\d*\s*,)?\s*(\d{1,30})\s*,?\s*\}")
 
 
 class Searcher:
-    """A regular expression at ``key`` of a recipe, searched in names.
-
-    Raises:
-        RecipeError: it is none, or too long.
-    """
+    """A regular expression at ``key`` of a recipe, searched in names. Raises RecipeError: it is none, or too long."""
 
     def __init__(self, pattern: str, key: str) -> None:
         self.pattern, self.key, self.left = pattern, key, MOST_SECONDS
@@ -45,8 +37,7 @@ class Searcher:
     def search(self, name: str) -> bool:
         """Returns True if the pattern occurs in ``name``.
 
-        Raises:
-            RecipeError: its searches have taken longer than :data:`MOST_SECONDS`.
+        Raises RecipeError: all its searches together have taken longer than :data:`MOST_SECONDS`.
         """
         start = time.perf_counter()
         try:
@@ -57,11 +48,7 @@ class Searcher:
             self.left -= time.perf_counter() - start
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Returns begin and end of every match in a text.
-
-        Raises:
-            RecipeError: this text alone takes longer than :data:`MOST_SECONDS`.
-        """
+        """Returns begin and end of each match. Raises RecipeError: this text takes over :data:`MOST_SECONDS`."""
         try:
             return [hit.span() for hit in self._compiled.finditer(text, timeout=MOST_SECONDS)]
         except TimeoutError:

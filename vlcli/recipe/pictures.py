@@ -1,7 +1,7 @@
 """Records the picture files that a stage read, and finds those that have changed since.
 
 ``pictures.json.gz`` in the stage's folder lists size, times and, if all have :data:`HASHED` bytes at most, a hash of
-each. A picture has changed if its size or content differs; without a hash, if its modification time differs. One row of
+each. A picture has changed if its size or content (without a hash, its modification time) differs. One row of
 ``StageRecord.data`` stands for all of them.
 """
 
@@ -37,10 +37,7 @@ def note_pictures(paths: Iterable[Path | str]) -> None:
 
 @contextlib.contextmanager
 def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Writes the files of :func:`note_pictures` into a stage's folder while the context lasts.
-
-    ``keep`` is called with the row of ``StageRecord.data`` each time that more pictures are known.
-    """
+    """Lists the noted pictures in ``folder`` while the context lasts; ``keep`` gets the row of ``StageRecord.data``."""
     known: dict[str, tuple[Facts, str]] = {}
 
     def watch(paths: Iterable[str]) -> None:

@@ -28,11 +28,8 @@ class RunOptions:
     """Options of a run.
 
     Attributes:
-        output: folder of all runs.
-        folder: this run's folder; None: chosen.
+        folder: this run's folder under ``output``; None: chosen.
         kind: run the stages of this kind, with those they build on.
-        force: run the chosen stages again.
-        device: overrides every stage's.
         jobs: stages at a time; None: as the recipe says.
         plugins: files that register components, for worker processes.
         check: validate deeply before the first stage runs.
@@ -57,7 +54,6 @@ class PlannedStage:
     """The plan of one stage.
 
     Attributes:
-        folder: of the stage in this run.
         key: empty while an input has not been made.
         artifact: folder of its artifact if it is finished, as ``record``.
         conflict: its folder has a finished artifact of another key.
@@ -79,7 +75,6 @@ class PlannedStage:
 
     @property
     def ready(self) -> bool:
-        """True if other stages can read its artifact now."""
         return self.artifact is not None and self.record is not None
 
     @property
@@ -89,17 +84,12 @@ class PlannedStage:
 
     @property
     def works(self) -> bool:
-        """True if the stage will be executed."""
         return self.action in ("run", "resume")
 
 
 @dataclass
 class Planner:
-    """Decides stage by stage; the runner asks again when an input was made.
-
-    Attributes:
-        changed: what differs from a finished stage (data or recipe), by stage; also of folders tried before.
-    """
+    """Decides stage by stage, again when an input was made; ``changed`` says how finished stages differ, by name."""
 
     resolved: Resolved
     options: RunOptions
@@ -114,14 +104,12 @@ class Planner:
 
     @cached_property
     def elsewhere(self) -> dict[str, list[tuple[Path, StageRecord]]]:
-        """Finished stages under the output folder, by key."""
         stages: dict[str, list[tuple[Path, StageRecord]]] = {}
         for folder, record in stage_record.finished_stages(self.options.output):
             stages.setdefault(record.key, []).append((folder, record))
         return stages
 
     def plan(self) -> list[PlannedStage]:
-        """Returns every stage that concerns this run, in order."""
         pictures.forget()
         steps: dict[str, PlannedStage] = {}
         for name in self.graph:
@@ -193,7 +181,6 @@ class Planner:
         return _with(step, "run", why)
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
-        """Returns a message about the first data file that is absent; empty if all exist."""
         recipe = self.resolved.recipe
         root = wiring.root_folder(recipe, recipe.stages[name], artifacts)
         if absent := wiring.missing_places(recipe, recipe.stages[name], self.graph[name].paths, artifacts):
@@ -212,11 +199,7 @@ def _with(step: PlannedStage, action: Action, why: str) -> PlannedStage:
 
 
 def select(resolved: Resolved, options: RunOptions) -> set[str]:
-    """Returns the stages that this command may run.
-
-    Raises:
-        UsageError: a named stage is not in the recipe, or the recipe has none of the verb's kind.
-    """
+    """Returns the stages that this command may run. Raises UsageError: no such stage, or none of the verb's kind."""
     order = list(resolved.stages)
     for name in (options.only, options.first, options.until):
         if name is not None and name not in order:
@@ -228,12 +211,8 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
         of_kind = resolved.of_kind(options.kind)
         if not of_kind:
             kinds = ", ".join(f"{n} ({s.kind})" for n, s in resolved.stages.items())
-            raise UsageError(
-                f"The recipe has no {options.kind} stage.",
-                where=resolved.reference,
-                expected=kinds,
-                hint="choose another: --recipe NAME (vlcli ls recipes)",
-            )
+            what, hint = f"The recipe has no {options.kind} stage.", "choose another: --recipe NAME (vlcli ls recipes)"
+            raise UsageError(what, where=resolved.reference, expected=kinds, hint=hint)
         return wiring.ancestors(wiring.inputs(resolved.recipe), of_kind)
     start = order.index(options.first) if options.first else 0
     end = order.index(options.until) if options.until else len(order) - 1

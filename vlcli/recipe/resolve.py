@@ -1,11 +1,9 @@
 """Decides the model, task, objectives, data, text, transform and sources of a stage.
 
-The stage's keys come first, then the configuration of the trained model that it starts from, then the recipe's.
-
-A stage starts from the first of its sources that is a trained model. Its *model* is that of the source if the source is
-a stage of the same recipe, else the recipe's, else that of a source outside the recipe, which also supplies the keys
-that the recipe's model of the same name leaves out. The keys of the stage's ``model`` change the result; if they name
-another model, they alone are used.
+The stage's keys come first, then the configuration of the trained model that it starts from (the first of its sources
+that is one), then the recipe's. The *model* is that of the source if the source is a stage of the same recipe, else the
+recipe's, else that of a source outside the recipe, which also supplies keys that the recipe's model of the same name
+leaves out. The stage's ``model`` changes the result; if it names another model, its keys alone are used.
 """
 
 from collections.abc import Callable
@@ -102,8 +100,7 @@ class ResolvedStage:
 def resolve(recipe: Recipe, stage: Stage, read: ReadKept = lambda _: None) -> ResolvedStage:
     """Decides what a stage of a checked recipe will do.
 
-    ``read`` reads trained models that exist (by default none); stages of the recipe without a result are resolved
-    themselves.
+    ``read`` reads trained models that exist (by default none); stages of the recipe without a result are resolved too.
     """
     weights = {name: recipe.stages[name].gives_weights for name in stage.source if name in recipe.stages}
     sources = tuple(name for name in stage.source if weights.get(name, not name.endswith(".h5")))

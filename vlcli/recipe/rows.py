@@ -56,7 +56,6 @@ class Rows:
     problems: list[Problem] = field(default_factory=list)
 
     def fault(self, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "") -> None:
-        """Adds a fault at ``path``."""
         self.problems.append(self.document.fault(path, what, got, expected, hint))
 
 

@@ -27,11 +27,10 @@ class Work:
     """One long step of a stage: training, a validation, the drawing of images.
 
     Attributes:
-        unit: that is counted.
         total: units altogether; None: unknown.
         start: units that an earlier run had done.
         began: seconds since 1970.
-        facts: loss, metrics and rates that the stage reported last.
+        facts: what the stage reported last: loss, metrics, rates.
     """
 
     label: str
@@ -58,7 +57,6 @@ class StageState:
 
     Attributes:
         status: ``waiting``, ``running``, or one of :data:`ENDED`.
-        why: why the stage runs, waits or is blocked.
         after: stages whose results it needs.
         began: seconds since 1970; 0: not yet.
         work: steps that are running, the outermost first.
@@ -78,7 +76,6 @@ class StageState:
 
     @property
     def ended(self) -> bool:
-        """True if the state is final."""
         return self.status in ENDED
 
     def left(self, now: float) -> float | None:
@@ -92,10 +89,9 @@ class StageState:
 
 @dataclass
 class RunState:
-    """State of a run.
+    """State of a run, its stages in the recipe's order.
 
     Attributes:
-        stages: in the recipe's order.
         jobs: stages that may run at the same time.
         began: seconds since 1970, as ``updated``.
         status: ``running``, ``failed`` or ``stopped``; ``done`` is never written to the file.
@@ -115,7 +111,6 @@ class RunState:
     schema_version: int = SCHEMA_VERSION
 
     def stage(self, name: str) -> StageState:
-        """Returns the stage of this name. Raises KeyError: the run has no such stage."""
         return {stage.name: stage for stage in self.stages}[name]
 
 
@@ -124,7 +119,8 @@ def write(folder: Path, state: RunState) -> None:
     state.updated = time.time()
     beside = folder / f".{FILE}.tmp-{os.getpid()}-0"
     with contextlib.suppress(OSError):
-        beside.write_text(json.dumps(asdict(state), default=str), encoding="utf-8")
+        text = json.dumps(asdict(state), default=str, ensure_ascii=False)
+        beside.write_text(text, encoding="utf-8", errors="replace")  # names of files that are not UTF-8 cannot be read
         beside.replace(folder / FILE)
 
 

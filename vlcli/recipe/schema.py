@@ -1,7 +1,4 @@
-"""Defines the schema of recipes: one strict model per stage kind.
-
-Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them.
-"""
+"""Defines the schema of recipes: a strict model per stage kind; components stay mappings (``vlcli.registry.check``)."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -47,7 +44,6 @@ class ObjectiveChange(BaseModel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The changed parameters of the objective."""
         return dict(self.model_extra or {})
 
 
@@ -70,7 +66,6 @@ class ObjectiveOptions(fields.Section):
     changes: Annotated[list[ObjectiveChange], AfterValidator(_rising)] = []
 
     def weight_in(self, epoch: int) -> float:
-        """Returns the weight in an epoch."""
         weights = [change.weight for change in self.changes if change.from_epoch <= epoch and change.weight is not None]
         return weights[-1] if weights else self.weight
 

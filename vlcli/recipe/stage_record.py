@@ -12,11 +12,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from vlcli import stopping
 from vlcli.errors import VlcliError
@@ -39,12 +36,11 @@ class StageRecord:
         config: the resolved section of the recipe.
         inputs: fingerprint and path of every input stage, by name.
         data: digests of the data files it read outside its inputs.
-        features: the feature stores it read.
         seed: None if the stage draws no random numbers.
         versions: of Python, torch, vlcli and the packages of its components.
         started: ISO 8601 UTC, as ``finished``.
         files: paths by role.
-        sizes: bytes by path: see ``vlcli.recipe.stage_record``.
+        sizes: as :func:`sizes` returns them.
         replaces: the folder that this stage replaces when it is done (``--force``).
         artifact: folder of the artifact if another run made it (relative to this folder).
     """
@@ -64,7 +60,7 @@ class StageRecord:
     started: str = ""
     finished: str = ""
     seconds: float = 0.0
-    metrics: dict[str, float | int] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +72,6 @@ class StageRecord:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the key and of the content of the data files."""
         return digest([self.key, [(row["path"], row["digest"]) for row in self.data]])
 
 
@@ -93,16 +88,21 @@ def read(folder: Path) -> StageRecord | None:
 
 
 def _read(path: Path) -> StageRecord | None:
+    # Not by pydantic, which refuses names of files that are not UTF-8, and metrics that are no numbers.
     try:
-        record = _validator().validate_json(path.read_bytes())
-    except (OSError, ValueError):
+        raw = json.loads(path.read_bytes())
+        record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return record if all({"path", "size", "mtime", "digest"} <= row.keys() for row in record.data) else None
-
-
-@cache
-def _validator() -> TypeAdapter[StageRecord]:
-    return TypeAdapter(StageRecord)
+    like = {name: value for name, value in vars(StageRecord("", "", "", "")).items() if name not in ("seed", "seconds")}
+    sound = (
+        all(isinstance(getattr(record, name), type(value)) for name, value in like.items())
+        and all(isinstance(row, dict) for row in (*record.data, *record.inputs.values()))
+        and all({"path", "size", "mtime", "digest"} <= row.keys() for row in record.data)
+        and all(isinstance(name, str) for name in record.files.values())
+        and all(isinstance(size, int) for size in record.sizes.values())
+    )
+    return record if sound else None
 
 
 def has_record(folder: Path) -> bool:
@@ -157,8 +157,7 @@ def made_in(folder: Path) -> Path:
 def locked(folder: Path) -> Iterator[None]:
     """Holds the lock of a stage folder; the operating system releases it when the process ends.
 
-    Raises:
-        VlcliError: another process works in it, or on a stage that reads it.
+    Raises VlcliError: another process works in it, or on a stage that reads it.
     """
     # A run that was killed leaves worker processes that take a moment to notice: wait for those.
     with _held("Another vlcli is working on this stage.", folder, LOCK_PATIENCE):
@@ -167,11 +166,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Keeps other processes from running these stages while this one reads them.
-
-    Raises:
-        VlcliError: another process works in one.
-    """
+    """Keeps other processes from running these stages meanwhile. Raises VlcliError: another process works in one."""
     what = "Another vlcli is working on a stage that this one reads."
     with contextlib.ExitStack() as stack:
         for folder in folders:
@@ -208,12 +203,8 @@ def _lock(folder: Path) -> Path:
 def taken(what: str, where: Path, lock: Path) -> VlcliError:
     """Returns the error for a lock that another process holds."""
     who = lock.read_text(encoding="utf-8").strip()
-    return VlcliError(
-        what,
-        where=str(where),
-        got=f"process {who}" if who else "",
-        hint="wait for it, or name another folder (of a run: --output DIR)",
-    )
+    got, hint = f"process {who}" if who else "", "wait for it, or name another folder (of a run: --output DIR)"
+    return VlcliError(what, where=str(where), got=got, hint=hint)
 
 
 def aside(folder: Path) -> Path | None:

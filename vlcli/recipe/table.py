@@ -1,8 +1,4 @@
-"""Loads tables: recipes with ``rows``, each of which is a recipe.
-
-table = load_table("irpe/table4")
-table.member("7").recipe.model          # the model of row 7
-"""
+"""Loads tables: recipes with ``rows``, each of which is a recipe: ``load_table("irpe/table4").member("7")``."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -28,7 +24,6 @@ class RowTable:
     """A recipe whose rows are run and compared.
 
     Attributes:
-        name: of its folder.
         document: the recipe merged with its parents, without any row.
         written: all rows; ``chosen``: labels of the selected ones, in order.
     """
@@ -44,21 +39,15 @@ class RowTable:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """The selected rows by label."""
         return {label: self.written.rows[label] for label in self.chosen}
 
     @property
     def title(self) -> str:
-        """The title of its ``table``, else its ``about``."""
         title = section(self.document.value, "table").get("title")
         return str(title or self.document.value.get("about") or self.reference)
 
     def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
-        """Returns one row as a recipe, with further overrides.
-
-        Raises:
-            RecipeError: every fault of the row's structure at once.
-        """
+        """Returns a row as a recipe, with further overrides. Raises RecipeError: all faults of structure at once."""
         words = tuple(words)
         if not words and label in self.members:
             return self.members[label]
@@ -209,7 +198,7 @@ def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
     layout, stages = section(value, "table"), section(value, "stages")
     if isinstance(layout.get("rows"), dict):
         gone = [None, *(name for name, stage in stages.items() if stage is None)]
-        patterns = as_list(layout.get("metrics") or [])
+        patterns = [one for one in as_list(layout.get("metrics")) if isinstance(one, str)]
         return [label for label, name in layout["rows"].items() if name not in gone], patterns
     return [name for name, stage in stages.items() if stage is not None and kind_of(name, stage) == "evaluate"], []
 

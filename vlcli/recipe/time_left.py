@@ -12,14 +12,11 @@ from vlcli.recipe.stage_record import StageRecord
 def expect(
     records: Sequence[StageRecord], recipe: str, name: str, kind: str, config: Mapping[str, Any]
 ) -> float | None:
-    """Returns the seconds that a stage will take; None if nothing similar was measured.
+    """Returns the seconds that a stage will take, by similar ``records``, newest first; None if none is similar.
 
     Similar is first the same stage of the same recipe, then a stage of the same kind on the same data, then one of the
-    same kind in the same recipe. The time is scaled by the number of steps or epochs if both have it.
-
-    Args:
-        records: stages with their seconds, the newest first; stages under way with the seconds that they will have
-            taken.
+    same kind in the same recipe; stages under way count with the seconds that they will have taken. The time is scaled
+    by the steps or epochs if both have them.
     """
     alike = [record for record in records if record.kind == kind and record.recipe == recipe]
     same = [record for record in alike if record.stage == name][:3]

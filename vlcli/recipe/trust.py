@@ -1,8 +1,4 @@
-"""Decides which Python files named under ``plugins:`` may run, by the user's list of trusted folders.
-
-A file may run if it is named on the command line (``--plugin FILE``), lies in a folder of the list (``vlcli trust
-FOLDER``), or comes with an installed package.
-"""
+"""Decides which Python files of ``plugins:`` may run: of ``--plugin``, of trusted folders, of installed packages."""
 
 import json
 import shlex
@@ -24,11 +20,7 @@ def list_file() -> Path:
 
 
 def trusted() -> list[Path]:
-    """Returns the folders (and single files) of the list, in the order they were added.
-
-    Raises:
-        DataError: the list cannot be read.
-    """
+    """Returns the folders (and single files) of the list, oldest first. Raises DataError: it cannot be read."""
     file = list_file()
     try:
         paths = json.loads(file.read_text(encoding="utf-8"))["trusted"]
@@ -47,9 +39,7 @@ def trusted() -> list[Path]:
 def trust(folder: str | Path) -> Path:
     """Adds a folder, or one Python file, to the list; returns its absolute path.
 
-    Raises:
-        UsageError: it is not there.
-        DataError: the list cannot be read or written.
+    Raises UsageError: it is not there; DataError: the list cannot be read or written.
     """
     path = Path(folder).expanduser().resolve()
     if not path.exists():
@@ -63,18 +53,12 @@ def trust(folder: str | Path) -> Path:
 def forget(folder: str | Path) -> Path:
     """Takes a folder or a file from the list; it need not exist.
 
-    Raises:
-        UsageError: the list does not have it.
-        DataError: the list cannot be read or written.
+    Raises UsageError: the list does not have it; DataError: the list cannot be read or written.
     """
     path, known = Path(folder).expanduser().resolve(), trusted()
     if path not in known:
-        raise UsageError(
-            "This is not on the list.",
-            got=str(path),
-            expected=", ".join(map(str, known)) or "an empty list",
-            hint="see it: vlcli trust --list",
-        )
+        expected, hint = ", ".join(map(str, known)) or "an empty list", "see it: vlcli trust --list"
+        raise UsageError("This is not on the list.", got=str(path), expected=expected, hint=hint)
     _write([other for other in known if other != path])
     return path
 

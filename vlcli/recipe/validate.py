@@ -50,10 +50,7 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
 def faults(
     resolved: Resolved, names: Iterable[str] | None = None, artifacts: Mapping[str, Path] | None = None
 ) -> list[Problem]:
-    """Returns shallow and deep faults at once, or else faults of data files.
-
-    ``names`` are the stages that matter (None: all), ``artifacts`` the folders of finished stages.
-    """
+    """Returns shallow and deep faults, or else those of data files; ``artifacts`` are folders of finished stages."""
     chosen = list(resolved.stages if names is None else names)
     problems = shallow(resolved, chosen)
     keys_of_faults = {problem.key for problem in problems}

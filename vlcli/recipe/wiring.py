@@ -31,7 +31,6 @@ class Inputs:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """All input stages."""
         return tuple(dict.fromkeys((*self.named, *self.implied)))
 
 

@@ -48,7 +48,6 @@ class Document:
     def fault(
         self, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3
     ) -> Problem:
-        """Returns a fault at ``path``, with its line."""
         return Problem(dotted(path), what, self.place(path), got, expected, hint, code)
 
 
@@ -74,11 +73,7 @@ class _YamlError(Exception):
 
 
 def read(file: Path) -> Document:
-    """Reads the document in ``file``.
-
-    Raises:
-        RecipeError: it cannot be read, is not YAML, repeats a key, or uses a tag that makes objects.
-    """
+    """Reads a file. Raises RecipeError: it is unreadable, no YAML, repeats a key, or has a tag that makes objects."""
     try:
         with file.open("rb") as stream:  # no further than the limit: it may be an endless device
             return parse(stream.read(_MOST_BYTES + 1).decode("utf-8"), str(file))

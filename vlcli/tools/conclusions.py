@@ -56,7 +56,6 @@ class _Scored:
 
     @property
     def task(self) -> str:
-        """The name of the task that the model was trained on."""
         task = self.training.get("task") or self.config.get("task")
         return str(task.get("name") if isinstance(task, Mapping) else task)
 
@@ -67,7 +66,6 @@ class _Scored:
         return "" if record is None else str(record.facts.get("collapsed") or "")
 
     def value(self, metric: str) -> float | None:
-        """The mean over the runs; None where none has the metric."""
         values = self.row.values(metric).values()
         return sum(values) / len(values) if values else None
 
@@ -91,7 +89,6 @@ def conclusions(runs: Sequence[RunFacts]) -> list[str]:
 
 
 def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
-    """Return the finished evaluate stages, those of the recipe's table first."""
     first, layout = runs[0], layout_of(runs[0])
     labels = {stage: label for label, stage in (layout.rows if layout is not None else {}).items()}
     names = [name for name in first.stages if first.stages[name].kind == "evaluate" and first.stages[name].metrics]
@@ -99,7 +96,8 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
     for name in sorted(names, key=lambda name: list(labels).index(name) if name in labels else len(labels)):
         stage, label = first.stages[name], labels.get(name, name)
         results = [run_results(run, run.stages[name]) for run in runs if name in run.stages]
-        trained = next((first.stages[one] for one in as_list(stage.config.get("from")) if one in first.stages), None)
+        sources = map(str, as_list(stage.config.get("from")))
+        trained = next((first.stages[name] for name in sources if name in first.stages), None)
         scored.append(_Scored(label, stage, trained, RowResults(label, results)))
     return scored
 
@@ -146,7 +144,6 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
 
 
 def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_Scored | None, list[str]]:
-    """Return the control that shares the model's settings, and a sentence about it."""
     controls = [one for one in others if one.only and one.trained is not None and one.value(metric) is not None]
     unlike = [(one, _unlike(model, one)) for one in controls if one.task == model.task]
     if not unlike:
@@ -176,7 +173,6 @@ def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_S
 
 
 def _unlike(model: _Scored, control: _Scored) -> list[str]:
-    """Return settings of training in which a control differs from its model."""
     configs = [one.training for one in (model, control)]
     tasks = [flat(config.get("task") or {}) for config in configs]
     rows = differing([flat({k: v for k, v in config.items() if k not in UNSHARED}) for config in configs])
@@ -185,7 +181,6 @@ def _unlike(model: _Scored, control: _Scored) -> list[str]:
 
 
 def _next(model: _Scored, metric: str, control: _Scored | None, *, below: str) -> str:
-    """Return advice from the training log and the scores."""
     stage = model.trained
     assert stage is not None
     scores = [row[f"eval/{metric}"] for row in stage.log if isinstance(row.get(f"eval/{metric}"), int | float)]

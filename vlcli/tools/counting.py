@@ -31,19 +31,15 @@ def count(
     output: Path = Path("runs"),
     heads: bool = True,
 ) -> dict[str, Any]:
-    """Count the model of a recipe's training stage on the meta device.
+    """Count the model of a recipe's training stage on the meta device. Raises UsageError: there is no such stage.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
     36 regions of 2048 numbers or the model's own grid, the usual answer tables) with the recipe's text length and
     vocabulary size.
 
     Args:
-        stage: a training stage; None: the first pre-training, else the first fine-tuning; the parameters of all others
-            are then counted too, by stage.
+        stage: a training stage; None: the first pre-training, else fine-tuning, and parameters of all others.
         heads: whether the objectives' heads count too.
-
-    Raises:
-        UsageError: the recipe has no such training stage.
     """
     training, name = training_stages(resolved), stage or first_stage(resolved)
     if not training:
@@ -71,7 +67,7 @@ def training_stages(resolved: Resolved) -> list[str]:
 
 
 class Built(NamedTuple):
-    """A stage's training module on the meta device, the specs it was built from, and images of an example."""
+    """A stage's training module on the meta device, the specs it was built from, and the images of an example."""
 
     module: TrainingModule
     model: Spec
@@ -80,11 +76,7 @@ class Built(NamedTuple):
 
 
 def build_stage(resolved: Resolved, name: str, output: Path) -> Built:
-    """Build a training stage's module on the meta device, with its heads.
-
-    Raises:
-        UsageError: the stage names no model.
-    """
+    """Build a training stage's module with its heads on the meta device. Raises UsageError: it names no model."""
     return _build(planning.make(resolved, planning.RunOptions(output)), name, None, True)
 
 
@@ -112,7 +104,6 @@ def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
 
 
 def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
-    """Count the parameters of a stage's model and of all it trains; say why where it cannot be built yet."""
     try:
         module = _build(plan, name, answers, heads).module
     except ComponentError as error:

@@ -17,13 +17,9 @@ from vlcli.registry import Spec, as_spec
 def dataset_counts(resolved: Resolved, stage: str | None, output: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return one row per stage and data set, and lines on answers that a training does not know.
 
-    A row has examples, different pictures and texts, words.
-
-    A data set that cannot be read has its ``error`` instead; one whose reader counts its parts
-    (``Reader.composition``) has these rows as ``composition``.
-
-    Raises:
-        UsageError: the recipe has no such stage.
+    A row has the numbers of examples, different pictures, texts and words; an ``error`` instead if the data cannot be
+    read; as ``composition`` the rows of a reader that counts its parts (``Reader.composition``). Raises UsageError:
+    there is no such stage.
     """
     if stage is not None and stage not in resolved.stages:
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))

@@ -24,7 +24,6 @@ class Comparison:
     """What differs between several sides.
 
     Attributes:
-        settings: keys of the recipe.
         data: files and generated data.
         metrics: by stage, of each side after the first against the first.
         faults: sentences about files of the runs that cannot be read.
@@ -52,7 +51,6 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    """Return the parts of a mapping or of a list of components; none of anything else."""
     if isinstance(value, Mapping):
         return [(str(key), inner) for key, inner in value.items()]
     if not isinstance(value, list) or not any(isinstance(item, Mapping) for item in value):

@@ -10,7 +10,7 @@ CARD = "README.md"
 
 
 def upload(folder: Path, name: str, *, public: bool = False, message: str = "Upload by vlcli") -> str:
-    """Create a repository where there is none, and upload a folder with a model card; returns the address.
+    """Create a repository on the hub unless it is there, and upload a folder with a model card; return the address.
 
     Args:
         folder: written by ``format: hub``, or the stage folder that holds it as ``hub/``.

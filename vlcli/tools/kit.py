@@ -27,11 +27,7 @@ README, RESULTS = "README.md", "results.json"
 
 
 def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
-    """Return what the runs of a table have measured so far, beside the published numbers and what counts as equal.
-
-    Args:
-        runs: the folder in which ``vlcli run`` wrote the table; it need not exist.
-    """
+    """Return what the runs of a table in ``runs`` have measured so far, beside the published numbers and ranges."""
     whole = TableResults(f"{table.reference}: {table.title}", about=str(table.document.value.get("about") or ""))
     rows: dict[str, RowResults] = {}
     for label, planned in results(table, row_runs(table, seeds)).items():
@@ -85,10 +81,7 @@ def write_kit(
 ) -> list[Path]:
     """Write the file that is sent back, without paths of this machine, and the page, unless it is there.
 
-    Args:
-        facts: about the table, for both.
-        costs: cells of the page's rows of stages.
-        more: further texts of the page.
+    ``facts`` about the table stand in both; ``costs`` are the page's rows of stages, ``more`` its further texts.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -112,12 +105,7 @@ def write_kit(
 
 
 def refuse_other(folder: Path, title: str) -> None:
-    """Refuse a folder that holds the kit of another table.
-
-    Raises:
-        UsageError: it does, or it is a file.
-        DataError: its file is damaged.
-    """
+    """Refuse the folder of another table's kit. Raises UsageError: it is one, or a file; DataError: it is damaged."""
     there = (folder / RESULTS).is_file() and read_results(folder / RESULTS).title
     if (there and there != title) or folder.is_file():
         what, got = "A kit needs a folder of its own.", f"the kit of {there}" if there else "a file"

@@ -1,8 +1,7 @@
 """Lists official source, licence, size, layout and download commands of published data sets and checkpoints.
 
-Addresses, licences and sizes are those that the official page, repository or file listing stated when they were looked
-up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are printed and never run. 1 GB is 10^9
-bytes.
+Addresses, licences and sizes are those of the official page, repository or file listing when they were looked up, else
+:data:`NOT_VERIFIED`. The commands are printed and never run. 1 GB is 10^9 bytes.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,6 @@ class Published(NamedTuple):
     """One published data set or checkpoint.
 
     Attributes:
-        title: its usual name.
         url: the official page.
         licence: as the source names it, or :data:`NOT_VERIFIED`.
         size: about how much is downloaded, or :data:`NOT_VERIFIED`.
@@ -274,8 +272,7 @@ class Wanted:
     """One data set or checkpoint of a recipe.
 
     Attributes:
-        what: ``data`` or ``weights``.
-        name: reader, or the word of the recipe.
+        what: ``data`` or ``weights``; ``name``: the reader, or the word of the recipe.
         state: ``there``, ``missing`` or ``made by a stage``.
         source: published facts about it; None where it is the user's own.
     """
@@ -289,7 +286,6 @@ class Wanted:
     source: Published | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the document of ``--json``."""
         return {**vars(self), "source": None if self.source is None else self.source._asdict()}
 
 

@@ -50,11 +50,7 @@ STAGE_SIZES |= dict.fromkeys(("evaluate_every", "save_every"), STEPS // 2)
 
 @dataclass(frozen=True)
 class Reduced:
-    """A recipe, and its reduction.
-
-    Attributes:
-        words: the overrides that reduce it.
-    """
+    """A recipe, its reduction, and the overrides (``words``) that reduce it."""
 
     full: Resolved
     small: Resolved
@@ -62,7 +58,6 @@ class Reduced:
 
     @property
     def told(self) -> list[str]:
-        """The overrides in few words: those of several stages once, with the names of the stages."""
         stages: dict[str, list[str]] = {}
         for word in self.words:
             path, equals, value = word.partition("=")
@@ -75,11 +70,8 @@ class Reduced:
 def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = None, trust: bool = False) -> Reduced:
     """Returns a recipe in small: narrow models, few steps, small batches and worlds; nothing else is changed.
 
-    A recipe that trains and does not export gets a stage that exports its last model.
-
-    Args:
-        device: on which it will run; half precision is kept on a GPU alone.
-        trust: run the files of ``plugins:``.
+    A recipe that trains and does not export gets a stage that exports its last model. On a ``device`` that is no GPU
+    half precision is not kept. ``trust`` runs the files of ``plugins:``.
     """
     made = {name: stage.world for name, stage in full.stages.items() if isinstance(stage, Make)}
     worlds = [Use("worlds", world, ("stages", name, "world"), {}) for name, world in made.items()]

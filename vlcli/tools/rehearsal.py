@@ -47,7 +47,6 @@ def rehearse(
         recipes: with relative data roots.
         folder: an empty one; all files are written below it.
         device: overrides every stage's.
-        progress: where to report.
 
     Raises:
         UsageError: something that a recipe reads has no miniature, or a path leaves the folder.
@@ -64,11 +63,7 @@ def rehearse(
 
 
 def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]:
-    """Returns what each training stage of a full recipe takes, as ``vlcli plan`` counts and assumes it.
-
-    Args:
-        gpus: a process each.
-        memory: bytes of one GPU.
+    """Returns what each training stage of a full recipe takes on ``gpus`` of ``memory`` bytes, as ``vlcli plan`` does.
 
     Returns:
         ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
@@ -106,8 +101,7 @@ class Scene:
     def add(self, resolved: Resolved) -> None:
         """Writes the data sets of a recipe, and notes what else it reads.
 
-        Raises:
-            UsageError: a reader has no miniature, or a path leaves the folder.
+        Raises UsageError: a reader has no miniature, or a path leaves the folder.
         """
         recipe, order = resolved.recipe, list(resolved.stages)
         for number, (name, stage) in enumerate(resolved.stages.items()):
@@ -221,10 +215,7 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
             record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (height, width))
             record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
             record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
-            record.classes[0], record.attributes[0] = (
-                CLASSES - 1,
-                ATTRIBUTES - 1,
-            )  # the greatest tells the count
+            record.classes[0], record.attributes[0] = CLASSES - 1, ATTRIBUTES - 1  # readers count by the greatest
             record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
             if "obj36" not in path.name:  # VLP's
                 record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
@@ -243,14 +234,7 @@ NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}
 
 
 def write_released(name: str, path: Path, words: int) -> None:
-    """Writes weights to ``path``: a file, or a folder as the Hugging Face hub has it.
-
-    Args:
-        name: of a recipe: a published file, or a repository of the hub.
-
-    Raises:
-        UsageError: nothing is known of its layout.
-    """
+    """Writes random weights in the layout of a published file or hub repository. Raises UsageError: it is not known."""
     last = PurePosixPath(name).name
     known = {one.name: one for one in every()}
     checkpoint = known.get(name) or known.get(SAME.get(last, last))

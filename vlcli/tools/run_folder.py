@@ -1,7 +1,4 @@
-"""Reads a run folder, finished or not: its recipe, its stages, and what is missing or damaged.
-
-No model is loaded; a file that cannot be read becomes a line of ``faults``.
-"""
+"""Reads a run folder, finished or not, without loading a model; what cannot be read becomes a line of ``faults``."""
 
 import re
 from dataclasses import dataclass, field
@@ -26,7 +23,7 @@ class StageFacts:
     """One stage of a run.
 
     Attributes:
-        kind: of the stage; empty where neither recipe nor record says it.
+        kind: empty where neither recipe nor record says it.
         state: ``done``, ``working``, ``stopped``, ``failed``, ``not begun``, ``damaged`` or ``lost``.
         folder: of its files; that of another run where the stage was reused.
         faults: sentences about files that cannot be read.
@@ -42,7 +39,6 @@ class StageFacts:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The stage's part of the recipe as its record has it; empty where there is no record."""
         return {} if self.record is None else self.record.config
 
     @property
@@ -53,7 +49,6 @@ class StageFacts:
 
     @cached_property
     def predictions(self) -> list[dict[str, Any]]:
-        """Rows of ``predictions.jsonl``; none where the stage writes none."""
         return self._lines("predictions")
 
     @cached_property
@@ -64,14 +59,12 @@ class StageFacts:
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:
-        """Lines of the training log, by step; none where the stage does not train."""
         rows, path = self._lines("log"), self.folder / "log.jsonl"
         if not rows and self.state != "done" and path.is_file():  # a stage that has not ended has recorded no files
             rows = self._read(path)
         return [row for row in rows if isinstance(row.get("step"), int)]
 
     def file(self, role: str) -> Path | None:
-        """Return a file that the stage recorded, if it lies in the stage's folder."""
         if self.record is None or role not in self.record.files:
             return None
         path = self.folder / self.record.files[role]
@@ -125,16 +118,11 @@ class RunFacts:
         return {package: ", ".join(several) for package, several in sorted(versions.items())}
 
     def every_fault(self) -> list[str]:
-        """Return faults of the run, then of its stages."""
         return self.faults + [f"{s.name}: {fault}" for s in self.stages.values() for fault in dict.fromkeys(s.faults)]
 
 
 def find_run(name: str, output: Path = Path("runs")) -> Path:
-    """Return the folder of a path, or of a name under the folder of all runs.
-
-    Raises:
-        DataError: neither is a run's or a stage's folder.
-    """
+    """Return the folder of a path, or of a name under ``output``. Raises DataError: neither is a run's or a stage's."""
     path = stage_record.earlier(output, name)
     if path is not None and not is_run(path) and is_run(output / name):
         path = output / name  # a folder of data has the name of its recipe
@@ -172,7 +160,6 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def _recipe(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the recipe and an empty text, or what is wrong with its file."""
     file = folder / RECIPE
     try:
         value = yaml.read(file).value

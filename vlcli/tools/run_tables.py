@@ -41,8 +41,7 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
 def written_table(name: str, output: Path) -> Path | None:
     """Return the file of a table that rows have made; None where the name means a run that can be read itself.
 
-    Args:
-        name: the file itself, a folder that holds it, or the name of such a folder below ``output``.
+    ``name`` is the file itself, a folder that holds it, or the name of such a folder below ``output``.
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":
@@ -54,8 +53,7 @@ def written_table(name: str, output: Path) -> Path | None:
 def table_of(runs: Sequence[RunFacts]) -> TableResults:
     """Return rows of the recipes' ``table``; runs that differ in nothing but their seed are seeds of the same rows.
 
-    Raises:
-        UsageError: no run has an evaluate stage.
+    Raises UsageError: no run has an evaluate stage.
     """
     layouts = [layout for run in runs if (layout := layout_of(run)) is not None]
     title = next((layout.title for layout in layouts if layout.title), "")

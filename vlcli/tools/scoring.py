@@ -54,8 +54,7 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
 def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
     """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
 
-    Raises:
-        UsageError: the stage has no task.
+    Raises UsageError: the stage has no task.
     """
     spec = record.config.get("task") or _trained_task(folder, record)
     if spec is None or record.kind not in ("evaluate", "finetune"):
@@ -117,11 +116,7 @@ class Predictions:
     rows: dict[str, dict[str, Any]]
 
     def check(self, examples: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Refuse a file that lacks an example, or predicts one that is not there.
-
-        Raises:
-            DataError: the message names up to three keys.
-        """
+        """Raises DataError: an example has no prediction, or a prediction no example; it names up to three keys."""
         keys = [self._key(key, targets) for key, targets in examples]
         lacking = [key for (key, _), known in zip(examples, keys, strict=True) if known is None]
         lacking = [] if isinstance(self.rows, ByPicture) else lacking
@@ -141,14 +136,12 @@ class Predictions:
         )
 
     def of(self, batch: Batch) -> list[dict[str, Any]]:
-        """Return the predictions of a batch."""
         columns = {name: target(batch, name) for name in ("question_id", "identifier")}
         targets = [{name: values[row] for name, values in columns.items()} for row in range(len(batch.keys))]
         keys = [self._key(key, of_row) for key, of_row in zip(batch.keys, targets, strict=True)]
         return [{**NO_BOX} if key is None else self.rows[key] for key in keys]
 
     def _key(self, key: str, targets: Mapping[str, Any]) -> str | None:
-        """Return the file's key of an example."""
         names = (key, targets.get("identifier"), targets.get("question_id"), coco_number(key))
         return next((str(name) for name in names if name is not None and str(name) in self.rows), None)
 
@@ -161,7 +154,6 @@ class Examples:
     progress: Progress
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
-        """Yield every batch in order."""
         yield from (self.data if data is None else data).loader(BATCH)
 
 
@@ -196,16 +188,16 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows with their lines."""
     text = read_text(file)
     if file.suffix.lower() == ".csv":
         for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-            yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
+            if cells:
+                yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
         return
     if text.lstrip().startswith("["):
         rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))
     else:
-        lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        lines = ((f"line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
         rows = ((name, _parsed(line, f"{file}: {name}")) for name, line in lines)
     for name, row in rows:
         if not isinstance(row, dict):
@@ -226,7 +218,6 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str, dict[str, Any]]:
-    """Return COCO's results, a row a box, as a row a picture."""
     pictures = ByPicture()
     for line, row in rows:
         try:

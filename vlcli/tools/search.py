@@ -1,7 +1,4 @@
-"""Searches a folder of pictures: each is embedded once into a store beside the folder, then products rank.
-
-Only pictures that are new, or whose size or time has changed, are embedded again.
-"""
+"""Searches a folder of pictures; each is embedded once into a store beside it, and again when its file has changed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +23,7 @@ Backend = Literal["exact", "faiss"]
 
 @dataclass
 class Index:
-    """A folder's pictures, embedded.
-
-    Attributes:
-        store: their vectors, by path from the folder.
-        embedded: how many were embedded now.
-    """
+    """A folder's pictures: their vectors (``store``, by path from the folder), how many were ``embedded`` now."""
 
     folder: Path
     store: EmbeddingStore
@@ -40,7 +32,6 @@ class Index:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Pictures that can be found, those embedded now, those taken from the store, those left out."""
         total, failures = len(self.store), len(self.failures)
         return {"pictures": total, "embedded": self.embedded, "kept": total - self.embedded, "unreadable": failures}
 
@@ -116,7 +107,6 @@ def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[s
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:
-    """Return a picture, or in one line why it cannot be read."""
     try:
         return read(path)
     except DataError as error:
@@ -124,7 +114,6 @@ def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str
 
 
 def _pictures(folder: Path) -> dict[str, str]:
-    """Return size and time of each picture's file, by its path from the folder."""
     if not folder.is_dir():
         raise DataError("There is no such folder of pictures.", got=str(folder))
     marks = {}

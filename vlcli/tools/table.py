@@ -32,7 +32,6 @@ class Table:
     chance: set[str] = field(default_factory=set)
 
     def text_rows(self) -> list[list[str]]:
-        """Return rows as strings; in brackets, the score of the most frequent answer or of chance."""
         rows = []
         for label, values in self.rows:
             others = [self.beside.get(label, {}).get(name) for name in self.columns[1:]]
@@ -41,14 +40,12 @@ class Table:
         return rows
 
     def text_title(self) -> str:
-        """Return the title, and the meaning of the brackets."""
         labels = {label for label, others in self.beside.items() if others}
         words = ["the most frequent answer"] if labels - self.chance else []
         words += ["chance"] if labels & self.chance else []
         return f"{self.title} (in brackets: {' or '.join(words)})".lstrip() if words else self.title
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the document of ``--json``."""
         rows: list[dict[str, Any]] = []
         for label, values in self.rows:
             metrics = {name: _document(value) for name, value in zip(self.columns[1:], values, strict=True)}
@@ -98,12 +95,7 @@ def labelled(layout: TableOptions | None, outcomes: Sequence[StageOutcome]) -> d
 
 
 def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Sequence[str] | None, title: str) -> Table:
-    """Return mean and 95 % interval of every metric over the seeds.
-
-    Args:
-        runs: the metrics of every seed, by row label.
-        patterns: which metrics, in which order; None: all.
-    """
+    """Return mean and 95 % interval of each metric over the seeds; ``patterns`` choose metrics (None: all)."""
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])
     for label, seeds in runs.items():

@@ -86,10 +86,7 @@ def sizes_of(built: Built) -> Sizes:
 
 
 def activations_of(model: Model, data_spec: DataSpec, images: int = 1) -> int:
-    """Return the bytes of float32 that one example's way through the model keeps for the backward pass.
-
-    Parameters are left out. 0 where the model cannot run without values.
-    """
+    """Return the bytes of float32 that an example keeps for the backward pass, without parameters; 0 if unknown."""
     needs, embeds = model.input_spec(), model.fuse_takes == "embeddings" and "fuse" in model.capabilities
     was = model.training
     outputs: list[Any] = []
@@ -216,8 +213,7 @@ class Cost(NamedTuple):
 def training_cost(resolved: Resolved, wanted: Wanted, stage: str | None = None) -> dict[str, Any]:
     """Return the costs of a training stage; None: of the first pre-training, else the first fine-tuning.
 
-    Raises:
-        UsageError: the recipe has no such training stage, or a batch has fewer examples than there are GPUs.
+    Raises UsageError: the recipe has no such training stage, or a batch has fewer examples than there are GPUs.
     """
     name = stage or first_stage(resolved)
     config = resolved.stages.get(name)

@@ -35,11 +35,10 @@ class Unpacked:
 
 
 def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: Progress | None = None) -> Unpacked:
-    """Write the pictures of tables or arrays to ``images/``, and each split as JSON lines.
+    """Write the pictures of tables or arrays to ``images/``, and each split as JSON lines with the names of the files.
 
-    Cells of tables are pictures where they hold ``bytes`` and ``path``, as ``datasets`` writes them, also in lists; the
-    JSON lines hold the name of the file. Equal pictures are written once. Labels that are numbers are written by name
-    where names are known.
+    Cells of tables are pictures where they hold ``bytes`` and ``path``, as ``datasets`` writes them, also in lists.
+    Equal pictures are written once. Labels that are numbers are written by name where names are known.
 
     Args:
         source: a Parquet or Arrow file, or a folder of them: shards of one split, in one folder, are one table; or
@@ -111,8 +110,6 @@ def _files(source: Path) -> dict[str, list[Path]]:
 
 
 class _Writer:
-    """Writes pictures, each content once; ``names`` has file names by digest."""
-
     def __init__(self, folder: Path, max_pixels: int) -> None:
         self.folder, self.max_pixels = folder, max_pixels
         self.names: dict[str, str] = {}
