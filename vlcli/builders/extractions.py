@@ -64,9 +64,9 @@ class Extraction:
 
     def with_bundle(self, folder: Path) -> Extraction:
         """Returns a copy with the path of the weights from the bundle in ``folder`` if the absolute path is gone."""
-        weights = self.weights
-        if self.beside and not (weights and Path(weights).exists()) and (folder / self.beside).exists():
-            weights = os.path.normpath(folder / self.beside)
+        weights, moved = self.weights, os.path.normpath(folder / self.beside)  # before a link of `folder` is followed
+        if self.beside and not (weights and Path(weights).exists()) and Path(moved).exists():
+            weights = moved
         return replace(self, weights=weights, source=self.source and self.source.with_bundle(folder))
 
     def beside_bundle(self, folder: Path) -> Extraction:
@@ -127,5 +127,5 @@ def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
 
 
 def _artifacts(record: StageRecord, folder: Path, name: str) -> list[Path]:
-    recorded, made = record.inputs.get(name, {}).get("path", name), stage_record.made_in(folder.parent / name)
-    return [Path(recorded), made, Path(name)]
+    recorded, beside = record.inputs.get(name, {}).get("path"), stage_record.finished(folder.parent / name)
+    return [Path(one) for one in (recorded, beside and beside[0], name) if one]

@@ -85,8 +85,8 @@ def open_readers(
     readers, absent = [], []
     for entry in specs:
         spec, reader = as_spec(entry), build_reader(entry, root)
-        lacking = next((file for file in read_files(reader) if not file.exists()), None)
-        if spec.get("if_missing") == "skip" and lacking is not None:
+        wanted = read_files(reader) if spec.get("if_missing") == "skip" else ()
+        if (lacking := next((file for file in wanted if not file.exists()), None)) is not None:
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue

@@ -102,9 +102,13 @@ class Validation:
     def __call__(self, autocast: Autocast, epoch: int) -> Score:
         """Returns the score; with several processes all of them call this, where ``joint``."""
         if not self.joint:
-            return self._score(autocast, epoch, Share())
+            return self.alone(autocast, epoch)
         meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
+
+    def alone(self, autocast: Autocast, epoch: int) -> Score:
+        """Scores in this process, while the others wait for it; called by the trainer on rank 0."""
+        return self._score(autocast, epoch, Share())
 
     def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
         runner = TaskRunner(
