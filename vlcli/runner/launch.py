@@ -1,4 +1,4 @@
-"""Starts the processes of a run on this machine with torch's elastic agent, and says which of them was killed."""
+"""Starts the processes of a run on this machine with torch's elastic agent."""
 
 import logging
 import os
@@ -14,15 +14,14 @@ from vlcli import stopping
 from vlcli.engine import peers
 from vlcli.errors import VlcliError
 
-EVERY = 0.1
-"""Seconds between two looks at the processes."""
+EVERY = 0.1  # seconds between two looks at the processes
 
 
 def launch(count: int) -> int:
     """Run this command line in ``count`` processes and return its exit code.
 
     Raises:
-        VlcliError: a signal that nobody here sent ended one of the processes; the others are ended too.
+        VlcliError: a signal from outside ended one of the processes; the others are ended too.
     """
     handled = ",".join(signal.Signals(number).name for number in stopping.SIGNALS)
     config = LaunchConfig(

@@ -1,4 +1,4 @@
-"""Opens the weights that stages name, as the stages themselves will."""
+"""Opens the files of weights that stages name."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ _SUFFIXES = {*FILES, ".pkl"} - {".h5"}
 
 
 def unreadable(context: StageContext) -> list[Problem]:
-    """Returns the files of weights that a stage names and that cannot be read; absent ones are told elsewhere."""
+    """Returns a fault for each file of weights of a stage that cannot be read; absent ones are reported elsewhere."""
     stage, problems = context.config, []
     for word in getattr(stage, "source", []):
         path = None if word in context.recipe.stages or word.endswith(".h5") else find_place(word, context.root)
