@@ -26,14 +26,14 @@ from vlcli.registry import Spec, as_spec
 
 @dataclass
 class Stores:
-    """Stores of region features and of visual concepts; None if the model does not read them."""
+    """Stores of region features and of visual concepts that a model reads."""
 
     regions: FeatureStore | None = None
     concepts: ConceptStore | None = None
 
 
 def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
-    """Opens what the model needs of these files; what none of them has stays None."""
+    """Opens what the model reads of these files; what no file holds is None."""
     if not files or not (needs.regions or needs.concepts):
         return Stores()
     regions, concepts = sort_files(files)
@@ -44,11 +44,7 @@ def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
 
 
 def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "model") -> None:
-    """Refuses a model (or ``who``, a task without one) that reads something that no store has.
-
-    Raises:
-        DataError: says what is missing.
-    """
+    """Raises DataError if a model (or ``who``, a task without one) reads regions or concepts that no store has."""
     for what, needed, store, held in (
         ("region features", needs.regions, stores.regions, "them"),
         ("visual concepts", needs.concepts, stores.concepts, "concepts"),
@@ -63,7 +59,7 @@ def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "mod
 
 
 def region_sample(store: FeatureStore, readers: Sequence[Reader], most: int = 20_000) -> Tensor:
-    """Returns region features (N, F) of training images chosen evenly by name: about ``most`` rows at most."""
+    """Returns region features (N, F) of training images chosen evenly by name; N is about ``most`` at most."""
     images = sorted({name for reader in readers for example in reader.examples() for name in example.images})
     known = [name for name in images if name in store]
     batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // most)], ("features",))
@@ -76,8 +72,8 @@ def open_readers(
     """Opens data sets; those with ``if_missing: skip`` are left out if files are missing, unless none would remain.
 
     Args:
-        specs: the data sets, with the options that every reader has.
-        cache: the run's folder for examples in columns; None: they are kept in memory.
+        specs: with the options that every reader has.
+        cache: the run's folder for examples in columns; None: in memory.
 
     Raises:
         DataError: a file is missing.
@@ -108,7 +104,7 @@ def build_reader(entry: Spec | str, root: Path) -> Reader:
 
 
 def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
-    """Keeps the questions with an answer in a table (as written, else normalised as LXMERT does), and those answers."""
+    """Keeps questions and answers in a table of ``answers`` (as written, else normalised as by LXMERT)."""
     table, kept = AnswerList(tuple(answers)), []
     for example in reader.examples():
         targets = example.targets.get("answers")
@@ -122,11 +118,7 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
-    """Refuses to pre-train on a split that is for validation or testing.
-
-    Raises:
-        RecipeError: names each split.
-    """
+    """Raises RecipeError if a split that is for validation or testing is pre-trained on."""
     problems = []
     for number, spec in enumerate(specs):
         held: tuple[str, ...] = getattr(registry.of(Reader).load(spec["name"]), "held_out_splits", ())

@@ -1,4 +1,4 @@
-"""Checks the numbers of a recipe: bounds of an annotation (:class:`Between`), and bounds by a parameter's name."""
+"""Checks the numbers of a recipe by bounds of their annotation (:class:`Between`) or of their parameter's name."""
 
 import math
 import re
@@ -17,12 +17,7 @@ MOST_INT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Between:
-    """Bounds of a number in a recipe; infinity and NaN never fit.
-
-    Attributes:
-        above: ``low`` itself is too small.
-        below: ``high`` itself is too large.
-    """
+    """Bounds of a number in a recipe, which must be finite; ``above`` and ``below`` exclude ``low`` and ``high``."""
 
     low: Number
     high: Number
@@ -30,7 +25,6 @@ class Between:
     below: bool = False
 
     def holds(self, number: Number) -> bool:
-        """Returns True if ``number`` lies within."""
         over = number > self.low if self.above else number >= self.low
         under = number < self.high if self.below else number <= self.high
         return over and under and math.isfinite(number)
@@ -112,10 +106,9 @@ _ANY = Between(-1e12, 1e12)
 
 
 def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] | None:
-    """Returns the first number in ``value`` that is out of bounds, and the bounds as text; None if all fit.
+    """Returns the first number in ``value`` (or its lists and mappings) out of bounds, and the bounds as text; or None.
 
-    Numbers inside lists and mappings are checked too. Bounds in the annotation replace those by the parameter's name:
-    pydantic checks them with the type.
+    Bounds in the annotation, which pydantic checks, replace those of the parameter's name.
     """
     by_name = (bounds for pattern, bounds in _BY_NAME.items() if re.fullmatch(pattern, name))
     bounds = _ANY if has_bounds(annotation) else next(by_name, _ANY)
@@ -124,7 +117,7 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
 
 
 def has_bounds(annotation: Any) -> bool:
-    """Returns True if an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
+    """Whether an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
     for item in getattr(annotation, "__metadata__", ()):
         parts = (item, *getattr(item, "metadata", ()))
         ends = [getattr(part, end, None) for part in parts for end in ("ge", "gt", "le", "lt")]

@@ -1,4 +1,4 @@
-"""Trains a stage: assembles model and data, trains, and writes the bundle of the best weights."""
+"""Trains a stage and writes the bundle of the best weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,12 @@ MODEL = "model"
 
 
 def run_training(context: StageContext) -> StageResult:
-    """Trains as the stage says, and writes ``model/``: a bundle of the best weights (the last without validation).
+    """Trains and writes ``model/``, a bundle of the best weights (the last without validation).
 
-    With several processes every one calls this; only rank 0 writes.
+    Called by every process; only rank 0 writes.
 
     Raises:
-        VlcliError: the loss is not finite, the disk is full, or what assembling and loading find.
+        VlcliError: the loss is not finite, the disk is full, or data or weights do not fit.
     """
     config = context.section(Training)
     context.folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def _sources(parts: Assembly) -> list[str]:
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores the validation data by the task, else by the objectives' losses; ``joint``: by all processes."""
+    """Scores the validation data by the task, else by the losses; ``joint``: all processes share the work."""
 
     parts: Assembly
     config: Training
@@ -100,14 +100,14 @@ class Validation:
     joint: bool
 
     def __call__(self, autocast: Autocast, epoch: int) -> Score:
-        """Returns the score; with several processes all of them call this, where ``joint``."""
+        """Called by the trainer on rank 0, or on all processes if ``joint``."""
         if not self.joint:
             return self.alone(autocast, epoch)
         meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
 
     def alone(self, autocast: Autocast, epoch: int) -> Score:
-        """Scores in this process, while the others wait for it; called by the trainer on rank 0."""
+        """Called by the trainer on rank 0 while the other processes wait."""
         return self._score(autocast, epoch, Share())
 
     def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
@@ -186,9 +186,6 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
 
 
 def draw_curve(log: Path) -> Path | None:
-    """Draws losses over the steps, and the validation's scores below them, as ``loss.png`` beside the log.
-
-    None without a log or without matplotlib.
-    """
+    """Draws losses and validation scores over the steps as ``loss.png``; None without a log or matplotlib."""
     rows = read_log(log)
     return draw_curves(loss_series(rows), log.with_name("loss.png"), scores=score_series(rows))
