@@ -71,7 +71,7 @@ class Extraction:
 
 
 def extractions_of(stores: Sequence[str | Path]) -> list[Extraction]:
-    """Returns the extractions of the box sets of stores (files or stage folders), each set once, without absent ones."""
+    """Returns the extractions of the box sets of stores (files or folders), each set once; without absent ones."""
     sets: dict[str, Extraction] = {}
     for store in stores:
         path = Path(store) / STORE if (Path(store) / STORE).is_file() else Path(store)
