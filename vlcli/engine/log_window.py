@@ -11,13 +11,10 @@ from vlcli.objectives.base import Mean
 
 
 class LogWindow:
-    """Sums since the last log line.
-
-    Args:
-        sums: of an interrupted line, from a checkpoint.
+    """Sums since the last log line; ``sums`` are those of a checkpoint.
 
     Attributes:
-        speed: examples per second of the last line, for the progress bar.
+        speed: examples per second of the last line.
         waited: seconds for which training waited for batches.
     """
 
@@ -32,13 +29,11 @@ class LogWindow:
         self.waited, self.examples, self._begun = 0.0, 0, time.perf_counter()
 
     def add(self, result: StepResult, examples: int) -> None:
-        """Add the losses and metrics of a batch."""
         for name, mean in ({f"loss/{name}": mean for name, mean in result.losses.items()} | result.metrics).items():
             self._add(name, mean)
         self.examples += examples
 
     def note(self, norm: Tensor, rate: float) -> None:
-        """Add the gradient's norm and the learning rate of a step."""
         self._add("grad_norm", Mean(norm.detach(), torch.ones_like(norm)))
         self._sums["lr"] = torch.tensor([rate, 1.0], dtype=torch.float64)
 
@@ -49,11 +44,11 @@ class LogWindow:
         self._sums[name] = pair if old is None else old.to(pair.device) + pair
 
     def sums(self) -> dict[str, tuple[float, float]]:
-        """Return (total, count) by name, for a checkpoint."""
+        """Return (total, count) by name."""
         return {name: (total, count) for name, pair in self._sums.items() for total, count in [pair.tolist()]}
 
     def close(self, weight: Callable[[str], float]) -> dict[str, float]:
-        """Return the means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
+        """Return means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
         values = {name: total / count if count else 0.0 for name, (total, count) in self.sums().items()}
         losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
         elapsed = max(time.perf_counter() - self._begun, 1e-9)
