@@ -325,10 +325,9 @@ def corruptions_for(task: Task | None, module: TrainingModule | None) -> list[Co
     return [one for objective in known if (one := objective.corruption()) is not None]
 
 
-def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:
+def check_task(task: Task | None, model: Model, stage: str) -> None:
     """Raises RecipeError if the model lacks capabilities of the task."""
-    lacking = sorted(task.requires - module.model.capabilities) if task is not None else []
-    if lacking:
-        can = ", ".join(sorted(module.model.capabilities)) or "nothing"
+    if task is not None and (lacking := sorted(task.requires - model.capabilities)):
+        can = ", ".join(sorted(model.capabilities)) or "nothing"
         what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(module.model).__name__} can: {can}")])
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(model).__name__}, which can: {can}")])

@@ -23,12 +23,7 @@ class Online(Tracker):
     remote = True
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        project: str = "vlcli",
-        offline: bool = False,
-        options: dict[str, Any] | None = None,
+        self, folder: Path, *, project: str = "vlcli", offline: bool = False, options: dict[str, Any] | None = None
     ) -> None:
         super().__init__(folder)
         self.project, self.offline, self.options = project, offline, options or {}

@@ -57,25 +57,15 @@ class Between:
 
 
 Share = Annotated[float, Between(0, 1)]
-"""A fraction: 0 to 1."""
 Weight = Annotated[float, Between(-1e6, 1e6)]
-"""The weight of an objective; may be negative."""
 Positive = Annotated[float, Between(0, 1e6, above=True)]
-"""Above 0."""
 NotNegative = Annotated[float, Between(0, 1e6)]
-"""0 or more."""
 Count = Annotated[int, Between(1, 10**12)]
-"""At least one of something."""
 CountOrNone = Annotated[int, Between(0, 10**12)]
-"""Any number of something, none included."""
 BatchSize = Annotated[int, Between(1, 10**6)]
-"""The number of examples in a batch."""
 Processes = Annotated[int, Between(0, 1024)]
-"""The number of worker processes; 0 for none."""
-Threads = Annotated[int, Between(1, 1024)]
-"""The number of threads, or of stages that run at the same time."""
+Threads = Annotated[int, Between(1, 1024)]  # or stages that run at the same time
 Seed = Annotated[int, Between(0, MOST_INT)]
-"""A random seed."""
 
 _SIZES = "image_size|short|long|shortest|longest|max_length|min_length|side|resolution|window|stride|length"
 _SHARES = "dropout|drop_path|probability|smoothing|distill|momentum|flip|erasing|cropped|confidence|nms|proposal_nms"

@@ -71,7 +71,7 @@ def load(kind: str, name: str) -> Any:
         where = origin(target) or f"{entry.distribution} {entry.version} ({entry.value})"
         raise incomplete(kind, name, wrong, where, entry.distribution)
     if entry.distribution not in TRUSTED:
-        warn_of_private_imports(entry.value)
+        warn_of_private_imports(entry.package)
     return target
 
 
@@ -94,7 +94,7 @@ def private_imports_of(entry: Entry) -> list[str]:
     """Returns the private names of vlcli that the package of a loaded component imports, with remedies."""
     if entry.distribution in TRUSTED or entry.kind in FILES:
         return []
-    return list(map(str, imports_of(entry.value.partition(":")[0].partition(".")[0])))
+    return list(map(str, imports_of(entry.package)))
 
 
 def status(kind: str | None = None) -> list[Broken]:

@@ -72,6 +72,11 @@ class Entry:
     loaded: Any = field(default=None, compare=False)
     interface: str = ""
 
+    @property
+    def package(self) -> str:
+        """The top-level package of ``value``."""
+        return self.value.partition(":")[0].partition(".")[0]
+
 
 COMPONENTS = "components.toml"
 INTERFACE, OLDEST = 1, 1

@@ -83,13 +83,9 @@ def private_imports(file: Path) -> list[PrivateImport]:
     return [PrivateImport(str(file), line, name, _homes().get(name, "")) for line, name in _private(tree)]
 
 
-def warn_of_private_imports(module: str) -> None:
-    """Warns once of each private name that the loaded modules of the package of ``module`` (``:attribute``) import."""
-    _warn(module.partition(":")[0].partition(".")[0])
-
-
 @cache
-def _warn(package: str) -> None:
+def warn_of_private_imports(package: str) -> None:
+    """Warns once of each private name that the loaded modules of a top-level package import."""
     for one in imports_of(package):
         warnings.warn_explicit(str(one), PrivateImportWarning, one.file, one.line)
 

@@ -28,7 +28,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry.contract import blame, origin
+from vlcli.registry.contract import blame, in_a_line, origin
 from vlcli.runner import invented
 from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
 from vlcli.tasks.base import Task
@@ -76,7 +76,6 @@ def trial_step(context: StageContext) -> list[Problem]:
 
 
 def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
-    text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
     named = [("model", resolved.model["name"])]  # type: ignore[index]
     named += [("objective", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
@@ -86,7 +85,7 @@ def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     whose = next((name for name, target in targets.items() if origin(target).rpartition(":")[0] == file), "")
     what = f"one step on invented data fails{whose} ({line})"
     hint = "the line is in the code that fails; -vv shows the traceback of a run"
-    return Problem(key, what, got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+    return Problem(key, what, got=in_a_line(error), hint=hint, code=4)
 
 
 def _stores_of(context: StageContext) -> list[str]:

@@ -125,15 +125,11 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         boxes, cells = parameters.get("boxes"), parameters.get("grid")
         other = boxes == "grid" and cells is not None and tuple(cells) != grid
         if boxes in OTHER_BOXES or other:
-            key = "grid" if other else "boxes"
-            problem = Problem(
-                f"stages.{name}.extractor",
-                f"the model reads a grid of features, and this stage will hold something else ({key})",
-                got=f"grid: {list(cells or ())}" if other else f"boxes: {boxes}",
-                expected=f"{rows} x {columns} cells",
-                hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
-            )
-            raise RecipeError([problem])
+            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            what = f"the model reads a grid of features, and this stage will hold something else ({key})"
+            hint = f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model"
+            place, expected = f"stages.{name}.extractor", f"{rows} x {columns} cells"
+            raise RecipeError([Problem(place, what, got=f"{key}: {got}", expected=expected, hint=hint)])
 
 
 def _parameters(spec: registry.Spec) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.builders.training import corruptions_for, make_transform
+from vlcli.builders.training import check_task, corruptions_for, make_transform
 from vlcli.data import Example, Pipeline, Reader
 from vlcli.data.images import PictureError, load_image
 from vlcli.detection.extraction import Share
@@ -50,7 +50,7 @@ def run(context: StageContext) -> StageResult:
     if isinstance(task, PairTask) and find_bundle(source) is None and (source / CONFIG).is_file():
         return StageResult() if processes.rank() else run_pairs(context, task, PairScorer(source, device), resolved)
     bundle, task = load_bundle(source, device), choose_task(context, resolved)
-    check_capabilities(task, bundle, context.name)
+    check_task(task, bundle.model, context.name)
     data = assemble(context, bundle, readers_of(context, resolved), task)
     runner, meeting = open_runner(context, bundle, data), JointEvaluation()
     if runner.share.count > 1:
@@ -172,14 +172,6 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
         raise UsageError(what, where=where, expected="task: NAME in the stage")
     task: Task = resolved.built_task
     return task
-
-
-def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
-    """Raises RecipeError if the model lacks capabilities of the task."""
-    if lacking := sorted(task.requires - bundle.model.capabilities):
-        name, can = registry.as_spec(bundle.model_spec)["name"], ", ".join(sorted(bundle.model.capabilities))
-        what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
 
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:

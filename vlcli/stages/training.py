@@ -43,7 +43,7 @@ def run_training(context: StageContext) -> StageResult:
     processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
-    check_task(parts.task, parts.module, context.name)
+    check_task(parts.task, parts.module.model, context.name)
     evaluator = None
     if parts.validation is not None:
         joint = processes.world() > 1 and (parts.task is None or is_joint(parts.task))
