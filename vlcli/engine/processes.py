@@ -29,12 +29,15 @@ PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 def resolve_device(name: str | None) -> str:
     """Return the device of that name; for ``auto`` or None the best available. Raises UsageError: no such device."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    known = [kind for kind, is_there in there.items() if is_there]
+    counts = {"cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0}
+    counts |= {"mps": int(torch.backends.mps.is_available()), "cpu": 1}
+    known = [kind for kind, count in counts.items() if count]
     if name is None or name == "auto":
         return known[0]
-    if name.split(":")[0] not in known:
-        raise UsageError("This device is not there.", got=name, expected=", ".join(known), hint="--device auto")
+    kind, colon, index = name.partition(":")
+    if kind not in known or (colon and not (index.isdecimal() and int(index) < counts[kind])):
+        expected = ", ".join(kind if counts[kind] == 1 else f"{kind}:0 to {kind}:{counts[kind] - 1}" for kind in known)
+        raise UsageError("This device is not there.", got=name, expected=expected, hint="--device auto")
     return name
 
 

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,22 +189,22 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
     with ExitStack() as open_tasks:
         tasks: dict[str, tuple[ExitStack, Any]] = {}
         for line in child.stderr:
-            try:
+            event: Any = None
+            with suppress(ValueError):
                 event = json.loads(line)
-                said = event["event"]
-            except (ValueError, TypeError, KeyError):
-                plain.append(line.rstrip())
-                continue
-            if said in ("info", "warn", "debug"):
+            said, label = (event.get("event"), event.get("label")) if isinstance(event, dict) else ("", "")
+            if said in ("info", "warn", "debug") and "text" in event:
                 getattr(progress, said)(f"{name}: {event['text']}")
-            elif said == "task":
+            elif said == "task" and "total" in event:
                 holder = open_tasks.enter_context(ExitStack())
-                task = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
-                tasks[event["label"]] = holder, holder.enter_context(task)
-            elif event["label"] in tasks and said == "advance":
-                tasks[event["label"]][1].advance(event["count"], **event["facts"])
-            elif event["label"] in tasks:
-                tasks.pop(event["label"])[0].close()
+                task = progress.task(f"{name}: {label}", event["total"], event["unit"], event["done"])
+                tasks[label] = holder, holder.enter_context(task)
+            elif said == "advance" and label in tasks:
+                tasks[label][1].advance(event["count"], **event["facts"])
+            elif said == "end" and label in tasks:
+                tasks.pop(label)[0].close()
+            else:
+                plain.append(line.rstrip())
     return plain
 
 

@@ -110,7 +110,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     pictures: list[Path | str] = []
     if Path(config.images).suffix.lower() in LISTS:
         path = _file(context, config.images)
-        for number, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        for number, text in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
             if line := text.strip():
                 pictures.append(line if is_remote(line) else under(root, line, f"{path}:{number}", there=False))
         if not pictures:
