@@ -107,23 +107,20 @@ def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | No
 
 @dataclass
 class Assembly:
-    """Module (with weights), data and specs of a training stage.
+    """A training stage with its module (with weights) and data.
 
     Attributes:
         tokenizer: None if the model reads no text.
         report: of the loaded weights; None: from scratch.
     """
 
+    resolved: ResolvedStage
     module: TrainingModule
     data: Pipeline
     validation: Pipeline | None
     tokenizer: Any
     data_spec: DataSpec
     task: Task | None
-    task_spec: Spec | None
-    model_spec: Spec
-    objectives_specs: list[Spec]
-    text: TextOptions
     transform_spec: Spec | None = None
     report: LoadReport | None = None
 
@@ -132,7 +129,6 @@ class Assembly:
 class TrainingPlan:
     """A resolved training stage, with the folders or files of its weights and the first bundle among them."""
 
-    config: Training
     resolved: ResolvedStage
     sources: list[Path]
     bundle: Bundle | None
@@ -146,7 +142,7 @@ def assemble(context: StageContext) -> Assembly:
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
-    config, resolved = plan.config, plan.resolved
+    config, resolved = context.section(Training), plan.resolved
     task: Task | None = resolved.built_task
     data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
     needs: InputSpec = without_memory(lambda: build_model(resolved.model or {}, data_spec)).input_spec()
@@ -193,16 +189,13 @@ def assemble(context: StageContext) -> Assembly:
         loads = [needs, needs]
     order: dict[str, Any] = {"repeats": config.repeats, "curriculum": config.curriculum, "group": config.group}
     return Assembly(
+        resolved=resolved,
         module=module,
         data=pipeline(readers, corruptions=corruptions, training=True, needs=loads[0], **order),
         validation=pipeline(validation, corruptions=scored, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         data_spec=data_spec,
         task=task,
-        task_spec=resolved.task,
-        model_spec=resolved.model or {},
-        objectives_specs=resolved.objectives,
-        text=resolved.text,
         transform_spec=transform,
         report=report,
     )
@@ -232,7 +225,7 @@ def choose(context: StageContext) -> TrainingPlan:
     if problems:
         raise RecipeError(problems)
     bundle = next((path for path in sources if find_bundle(path) is not None), None)
-    return TrainingPlan(config, resolved, sources, None if bundle is None else read_bundle(bundle))
+    return TrainingPlan(resolved, sources, None if bundle is None else read_bundle(bundle))
 
 
 def transform_of(resolved: ResolvedStage, needs: InputSpec) -> Spec | None:

@@ -83,8 +83,7 @@ def run_training(context: StageContext) -> StageResult:
 def _sources(parts: Assembly) -> list[str]:
     if parts.report:
         return parts.report.lines()
-    named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
-    if named:
+    if named := ", ".join(parts.module.model.tower_folders(parts.resolved.model or {}).values()):
         return [f"weights from {named}; the rest is drawn from the seed"]
     return ["weights drawn from the seed: training from scratch"]
 
@@ -136,15 +135,16 @@ class Validation:
 
 def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
     outcome, state = trainer.select_weights(outcome)
+    resolved = parts.resolved
     save_bundle(
         context.folder / MODEL,
         parts.module,
         tokenizer=parts.tokenizer,
         data_spec=parts.data_spec,
-        model_spec=parts.model_spec,
-        objectives_specs=parts.objectives_specs,
-        task_spec=parts.task_spec,
-        text_options=parts.text.model_dump(exclude={"vocabulary"}),
+        model_spec=resolved.model or {},
+        objectives_specs=resolved.objectives,
+        task_spec=resolved.task,
+        text_options=resolved.text.model_dump(exclude={"vocabulary"}),
         transform_spec=parts.transform_spec,
         info={
             "stage": context.name,
