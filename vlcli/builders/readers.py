@@ -50,19 +50,16 @@ def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "mod
         ("visual concepts", needs.concepts, stores.concepts, "concepts"),
     ):
         if needed and store is None:
-            raise DataError(
-                f"The {who} reads {what}, and there is no store of them.",
-                where=f"stages.{stage}",
-                expected=f"`features: STAGE` or a file that holds {held}, or an extract stage before this one",
-                hint="make one: vlcli extract",
-            )
+            lack, where = f"The {who} reads {what}, and there is no store of them.", f"stages.{stage}"
+            expected = f"`features: STAGE` or a file that holds {held}, or an extract stage before this one"
+            raise DataError(lack, where=where, expected=expected, hint="make one: vlcli extract")
 
 
-def region_sample(store: FeatureStore, readers: Sequence[Reader], most: int = 20_000) -> Tensor:
-    """Returns region features (N, F) of training images chosen evenly by name; N is about ``most`` at most."""
+def region_sample(store: FeatureStore, readers: Sequence[Reader]) -> Tensor:
+    """Returns region features (N, F) of training images chosen evenly by name; N is about 20,000 at most."""
     images = sorted({name for reader in readers for example in reader.examples() for name in example.images})
     known = [name for name in images if name in store]
-    batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // most)], ("features",))
+    batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // 20_000)], ("features",))
     return torch.from_numpy(batch["features"][batch["mask"]].astype(np.float32))
 
 

@@ -104,16 +104,10 @@ def factor(index: int, total: int, options: ScheduleOptions, *, count_after: boo
         return min(1.0, (index if count_after else index + 1) / warm)
     if options.name == "step":
         return options.factor ** sum(index >= round(drop * total) for drop in options.drops)
-    left = min(1.0, (index - warm) / max(total - warm, 1e-9))
-    return options.end + (1 - options.end) * _shape(options, left)
-
-
-def _shape(options: ScheduleOptions, done: float) -> float:
-    if options.name == "constant":
-        return 1.0
-    if options.name == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * done))
-    return float((1 - done) ** (options.power if options.name == "polynomial" else 1.0))
+    done = min(1.0, (index - warm) / max(total - warm, 1e-9))
+    shapes = {"constant": 1.0, "cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done}
+    shape = shapes[options.name] if options.name in shapes else float((1 - done) ** options.power)
+    return options.end + (1 - options.end) * shape
 
 
 def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, steps: int) -> float:

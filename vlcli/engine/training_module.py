@@ -107,12 +107,10 @@ class TrainingModule(nn.Module):
         able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
         if name in able or len(able) == 1:
             return able[name if name in able else next(iter(able))]
-        raise ComponentError(
-            f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
-            got=", ".join(self.objectives) or "no objective",
-            expected="a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment",
-            hint="name one that is there in `first`, or rank by matching alone (first: null)",
-        )
+        what = f"The model has nothing to embed sentences and pictures with: no objective {name!r}."
+        expected = "a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment"
+        hint = "name one that is there in `first`, or rank by matching alone (first: null)"
+        raise ComponentError(what, got=", ".join(self.objectives) or "no objective", expected=expected, hint=hint)
 
     def weight(self, loss: str, epoch: int) -> float:
         """Return the weight of a loss in this epoch."""

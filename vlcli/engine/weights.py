@@ -70,10 +70,10 @@ def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()
     return None
 
 
-def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a file of :func:`save_tensors`, with tied names. Raises DataError: missing, truncated or no safetensors."""
     try:
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             tensors = unscaled({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
     except (SafetensorError, OSError, ValueError, RecursionError, KeyError, RuntimeError) as error:

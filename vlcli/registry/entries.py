@@ -143,12 +143,9 @@ def load_file(path: str | Path) -> None:
         lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]
         if isinstance(error, SyntaxError) and error.filename == str(file):
             lines = [error.lineno or 1]
-        raise ComponentError(
-            "The plugin file raises an error.",
-            where=f"{path}:{lines[-1]}" if lines else str(path),
-            got=f"{type(error).__name__}: {error}",
-            hint="mend the file; -vv shows the whole traceback",
-        ) from error
+        where, hint = f"{path}:{lines[-1]}" if lines else str(path), "mend the file; -vv shows the whole traceback"
+        got = f"{type(error).__name__}: {error}"
+        raise ComponentError("The plugin file raises an error.", where=where, got=got, hint=hint) from error
     finally:
         _current_file = ""
 

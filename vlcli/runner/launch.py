@@ -53,9 +53,5 @@ def _told(failures: dict[int, ProcessFailure], count: int) -> int:
     rank, failure = min(killed.items(), key=lambda item: item[1].timestamp)
     name = failure.signal_name()
     why = ": perhaps because memory ran out" if name == "SIGKILL" else ""
-    raise VlcliError(
-        f"Process {rank} of {count} is gone; the others are ended too.",
-        where=f"rank {rank}, pid {failure.pid}",
-        got=f"signal {name} ended it{why}",
-        hint=peers.HINT,
-    )
+    what, where = f"Process {rank} of {count} is gone; the others are ended too.", f"rank {rank}, pid {failure.pid}"
+    raise VlcliError(what, where=where, got=f"signal {name} ended it{why}", hint=peers.HINT)

@@ -171,14 +171,11 @@ class Rehearsal:
         """Returns the loss of a batch. Raises RecipeError: it does not depend on any trained parameter."""
         result: StepResult = self.module.train()(batch, epoch=self.epoch)
         if not result.total.requires_grad:
-            problem = Problem(
-                "objectives",
-                "the objectives have nothing to learn from these data with this model",
-                got=", ".join(self.module.objectives),
-                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
-                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
-            )
-            raise RecipeError([problem])
+            what = "the objectives have nothing to learn from these data with this model"
+            got = ", ".join(self.module.objectives)
+            expected = "examples with what they read (sentences, pictures, labels), and parameters that are trained"
+            hint = "vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have"
+            raise RecipeError([Problem("objectives", what, got=got, expected=expected, hint=hint)])
         return result
 
 

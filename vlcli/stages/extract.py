@@ -193,12 +193,9 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
     named = context.section(Extract).features
     files = sort_files(context.feature_files(named))[0] if named else []
     if not files:
-        raise DataError(
-            "The extractor reads region features, and the stage names no store of them.",
-            where=f"stages.{context.name}",
-            expected="features: STAGE or a file",
-            hint="add an extract stage before this one and name it here",
-        )
+        what = "The extractor reads region features, and the stage names no store of them."
+        where, hint = f"stages.{context.name}", "add an extract stage before this one and name it here"
+        raise DataError(what, where=where, expected="features: STAGE or a file", hint=hint)
     return FeatureStore(files)
 
 
@@ -233,13 +230,9 @@ def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
         # Whoever links a folder into the root may also read its target: only `..` is refused.
         path = Path(os.path.normpath(root / path))
         if not path.is_relative_to(os.path.normpath(root)):
-            raise DataError(
-                "A relative path must stay inside the data root.",
-                where=where or str(root),
-                got=name,
-                expected="a path without `..` that leaves it",
-                hint="give an absolute path, or link the folder into the root",
-            )
+            what, expected = "A relative path must stay inside the data root.", "a path without `..` that leaves it"
+            hint = "give an absolute path, or link the folder into the root"
+            raise DataError(what, where=where or str(root), got=name, expected=expected, hint=hint)
     if there and not path.exists():
         raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
     return path
