@@ -89,7 +89,7 @@ def test_a_device_that_is_not_there_is_told():
 def test_a_device_of_a_number_that_is_not_there_is_told(monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [processes.resolve_device(one) for one in ("cuda", "cuda:1", "cpu")] == ["cuda", "cuda:1", "cpu"]
+    assert [processes.resolve_device(one) for one in ("cuda", "cuda:1", "cpu:0")] == ["cuda", "cuda:1", "cpu"]
     with pytest.raises(UsageError, match="cuda:0 to cuda:1, cpu"):
         processes.resolve_device(name)
 

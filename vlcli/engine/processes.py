@@ -38,7 +38,7 @@ def resolve_device(name: str | None) -> str:
     if kind not in known or (colon and not (index.isdecimal() and int(index) < counts[kind])):
         expected = ", ".join(kind if counts[kind] == 1 else f"{kind}:0 to {kind}:{counts[kind] - 1}" for kind in known)
         raise UsageError("This device is not there.", got=name, expected=expected, hint="--device auto")
-    return name
+    return name if kind == "cuda" else kind
 
 
 def start(device: str, precision: str = "float32") -> Accelerator:
