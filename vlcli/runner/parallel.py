@@ -192,7 +192,7 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
             event: Any = None
             with suppress(ValueError):
                 event = json.loads(line)
-            said, label = (event.get("event"), event.get("label")) if isinstance(event, dict) else ("", "")
+            said, label = (event.get("event"), event.get("label", "")) if isinstance(event, dict) else ("", "")
             if said in ("info", "warn", "debug") and "text" in event:
                 getattr(progress, said)(f"{name}: {event['text']}")
             elif said == "task" and "total" in event:
