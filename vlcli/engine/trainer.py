@@ -156,6 +156,7 @@ class Trainer:
             yield batch
 
     def _step(self, batches: Iterator[Batch], count: int) -> None:
+        """Update the weights once, with the mean gradient of the next ``count`` batches."""
         rate = set_rate(self.optimizer, self.config, self.position.step, self.plan.steps)
         for part, batch in enumerate(islice(batches, count)):
             with nullcontext() if part == count - 1 else self.shards.no_sync():
