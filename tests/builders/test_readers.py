@@ -5,6 +5,7 @@ import json
 import pytest
 
 from vlcli.builders.readers import build_reader, open_readers
+from vlcli.data.readers.generic import JsonLines
 from vlcli.errors import DataError
 
 
@@ -33,6 +34,14 @@ def test_a_set_that_may_be_absent_is_left_out_with_a_word(root):
 def test_a_set_that_must_be_there_is_an_error(root):
     with pytest.raises(DataError, match="missing"):
         open_readers([{"name": "jsonl", "split": "test"}], root)
+
+
+def test_files_of_a_set_that_must_be_there_are_listed_once(root, monkeypatch):
+    """A listing may walk a folder of a million files."""
+    listed, files = [], JsonLines.files
+    monkeypatch.setattr(JsonLines, "files", lambda self: listed.append(self.split) or files(self))
+    open_readers([{"name": "jsonl", "split": "train"}], root)
+    assert listed == ["train"]
 
 
 def test_some_set_must_remain(root):

@@ -85,6 +85,15 @@ def test_a_device_that_is_not_there_is_told():
         processes.resolve_device("tpu")
 
 
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:", "cuda:first", "cpu:1"])
+def test_a_device_of_a_number_that_is_not_there_is_told(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [processes.resolve_device(one) for one in ("cuda", "cuda:1", "cpu:0")] == ["cuda", "cuda:1", "cpu"]
+    with pytest.raises(UsageError, match="cuda:0 to cuda:1, cpu"):
+        processes.resolve_device(name)
+
+
 @pytest.mark.parametrize("said", ["long", "nan", "0", "-5", "inf", ""])
 def test_a_hang_timeout_that_is_no_number_of_seconds_is_told(monkeypatch, said):
     assert processes.hang_timeout() == 600

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tests.runner.test_first_rows import GOOD, RECIPE, folder  # noqa: F401 (a fixture)
 from vlcli.cli import app
 from vlcli.detection.backbone import tiny_conv
+from vlcli.runner.weight_files import _named
 
 KINDS = ("w.safetensors", "w.pth")
 
@@ -55,3 +56,8 @@ def test_weights_that_a_training_starts_from(folder, name, damage, words):  # no
     assert ended.stderr.count("the weights cannot be read") == 1
     assert "stages.pretrain.from" in ended.stderr
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("text", ["a photo of a cat, " * 20, "~somebody/else"])
+def test_texts_that_are_no_paths_are_passed_over(tmp_path, text):
+    assert not list(_named({"prompt": text}, ("model",), tmp_path))

@@ -54,7 +54,7 @@ def stage(tmp_path):
 def test_a_folder_and_a_list_of_pictures(tmp_path, pictures, stage):
     assert FeatureStore(stage("images")).ids == [name for name, _ in pictures]
     chosen = ["images/im004.png", str(pictures[1][1]), "", "images/im002.png"]
-    (tmp_path / "list.txt").write_text("\n".join(chosen) + "\n")
+    (tmp_path / "list.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8-sig")  # as editors on Windows write
     assert FeatureStore(stage("list.txt")).ids == ["im004", "im001", "im002"]
 
 

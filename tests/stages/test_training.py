@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,14 +14,16 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.engine.bundle import load_bundle, read_bundle, read_weights
+from vlcli.engine.checkpoint import Position
 from vlcli.engine.trackers import read_log
+from vlcli.engine.trainer import Trainer
 from vlcli.errors import DataError, RecipeError, UsageError
 from vlcli.features import FeatureWriter, Record
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Average, Evaluate, Export, Extract, Finetune, Pretrain, Recipe
 from vlcli.runner.trial_step import trial_step
-from vlcli.stages import average, evaluate, export, finetune, pretrain
+from vlcli.stages import average, evaluate, export, finetune, pretrain, training
 from vlcli.stages.extract import build_extractor
 
 torch.set_num_threads(1)
@@ -268,3 +272,13 @@ def test_masked_words_are_scored_by_sentence(world, tmp_path, monkeypatch):
         scores.append(evaluate.run(context(world, tmp_path, f"test{size}", stage, ["a"])).metrics)
     assert scores[0] == scores[1]
     assert scores[0]["accuracy"] == pytest.approx(sum(found.values()) / len(found))
+
+
+def test_lost_best_weights_are_scored_without_the_other_processes(monkeypatch):
+    """They wait for rank 0 while it writes the model, and would never come to a common evaluation."""
+    monkeypatch.setattr(training, "JointEvaluation", None)
+    monkeypatch.setattr(training, "mean_losses", lambda module, runner, **_: {"loss": runner.share.count})
+    parts = SimpleNamespace(module=None, validation=None, task=None)
+    validation = training.Validation(parts, SimpleNamespace(batch_size=1, workers=0), 0, Silent(), joint=True)
+    at = SimpleNamespace(evaluate=validation, accelerator=SimpleNamespace(autocast=nullcontext), position=Position())
+    assert Trainer._score(at, alone=True).value == -1

@@ -1,1 +1,1 @@
-"""From a stage's section of a recipe to the objects that the stage needs: model, data, tokenizer, stores."""
+"""Builds the objects that a stage of a recipe needs: model, data, tokenizer, stores."""

@@ -11,7 +11,7 @@ from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.wiring import find_place
 
 CACHE = ".columns"
-"""Folder of a run for examples in columns."""
+"""Folder of a run for examples in columns, shared by its stages."""
 Section = TypeVar("Section", bound=Stage)
 
 
@@ -20,10 +20,8 @@ class StageContext:
     """Input of a stage's run.
 
     Attributes:
-        recipe: resolved.
-        name: of the stage.
         config: section of the stage, of the class of its kind.
-        folder: the stage writes here; exists; may have files of a killed run, to resume from.
+        folder: the stage writes here; exists, may have files of a killed run.
         inputs: artifact folders of finished stages before it, by name.
         root: the data root.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto``.
@@ -45,11 +43,10 @@ class StageContext:
 
     @property
     def cache(self) -> Path:
-        """The folder for examples in columns, which all stages of a run share."""
         return self.folder.parent / CACHE
 
     def section(self, kind: type[Section]) -> Section:
-        """Returns ``config`` as the section of a kind, which the caller knows."""
+        """Returns ``config``, which is of the given class."""
         assert isinstance(self.config, kind)
         return self.config
 
@@ -81,7 +78,7 @@ class StageResult:
     """Result of a stage, which the runner writes to ``stage.json``.
 
     Attributes:
-        files: by role, relative to its folder.
+        files: by role, relative to the stage's folder.
         notes: lines for the user.
         facts: further values (counts, load report).
     """

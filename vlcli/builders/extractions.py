@@ -1,6 +1,6 @@
-"""Describes the extraction of a feature store, so that other pictures can be extracted in the same way.
+"""Describes the extraction of a feature store, for the same extraction of other pictures.
 
-A training stage writes this into the config of its bundle.
+A training stage writes it into the config of its bundle.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Extraction:
 
     Attributes:
         spec: of the extractor, without ``weights``.
-        set: the box set that it wrote.
+        set: box set that it wrote.
         dtype: float type that the features were rounded to.
-        weights: absolute path of its weights; empty if it has none, or if it is not known.
+        weights: absolute path; empty if there are none, or if it is not known.
         beside: the same path from the folder of the bundle, for a run folder that was moved.
         provenance: of the store, without versions.
         source: extraction of the regions that the extractor reads instead of pictures.
@@ -50,36 +50,28 @@ class Extraction:
     source: Extraction | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain data for a bundle's config."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Extraction:
-        """Reverses :meth:`as_dict`; unknown keys are ignored.
-
-        Raises:
-            ValueError: a key is missing or of the wrong type.
-        """
+        """Reverses :meth:`as_dict`, without unknown keys. Raises ValueError: a key is missing or of a wrong type."""
         return TypeAdapter(Extraction).validate_python(value)
 
     def with_bundle(self, folder: Path) -> Extraction:
-        """Returns a copy with the path of the weights from the bundle in ``folder`` if the absolute path is gone."""
-        weights = self.weights
-        if self.beside and not (weights and Path(weights).exists()) and (folder / self.beside).exists():
-            weights = os.path.normpath(folder / self.beside)
+        """Returns a copy whose weights lie beside the bundle in ``folder`` if the absolute path is gone."""
+        weights, moved = self.weights, os.path.normpath(folder / self.beside)  # before a link of `folder` is followed
+        if self.beside and not (weights and Path(weights).exists()) and Path(moved).exists():
+            weights = moved
         return replace(self, weights=weights, source=self.source and self.source.with_bundle(folder))
 
     def beside_bundle(self, folder: Path) -> Extraction:
-        """Returns a copy with ``beside``, the path of the weights from the bundle in ``folder``."""
+        """Returns a copy with ``beside`` for the bundle in ``folder``."""
         path = os.path.relpath(self.weights, folder) if self.weights else ""
         return replace(self, beside=path, source=self.source and self.source.beside_bundle(folder))
 
 
 def extractions_of(stores: Sequence[str | Path]) -> list[Extraction]:
-    """Returns the extractions of the box sets of stores (files, or folders of extract stages), each set once.
-
-    Stores that do not exist any more are left out.
-    """
+    """Returns the extractions of the box sets of stores (files or folders), each set once; without absent ones."""
     sets: dict[str, Extraction] = {}
     for store in stores:
         path = Path(store) / STORE if (Path(store) / STORE).is_file() else Path(store)
@@ -127,5 +119,5 @@ def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
 
 
 def _artifacts(record: StageRecord, folder: Path, name: str) -> list[Path]:
-    recorded, made = record.inputs.get(name, {}).get("path", name), stage_record.made_in(folder.parent / name)
-    return [Path(recorded), made, Path(name)]
+    recorded, beside = record.inputs.get(name, {}).get("path"), stage_record.finished(folder.parent / name)
+    return [Path(one) for one in (recorded, beside and beside[0], name) if one]

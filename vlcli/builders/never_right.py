@@ -1,4 +1,4 @@
-"""Counts the examples to be scored whose answers a model cannot give, since its training data have none of them."""
+"""Counts scored examples whose answers are not in the training data of the model."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,16 +13,12 @@ from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 
 Open = Callable[[str, Spec], Reader | None]
-"""Opens a data set of a stage; None where it cannot be read yet."""
+"""Opens a data set of a stage, by name and spec; None if it cannot be read yet."""
 _NAMED = 3
 
 
 def never_right(recipe: Recipe, opened: Open, stages: Iterable[str] | None = None) -> list[str]:
-    """Returns a line for each data set with such examples: of evaluations, and of validations while training.
-
-    Args:
-        stages: those that score; None: all.
-    """
+    """Returns a line for each data set of evaluations and validations with such examples; ``stages``: None is all."""
     lines: list[str] = []
     for name in recipe.stages if stages is None else stages:
         stage = recipe.stages[name]

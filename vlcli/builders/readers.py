@@ -26,14 +26,14 @@ from vlcli.registry import Spec, as_spec
 
 @dataclass
 class Stores:
-    """Stores of region features and of visual concepts; None if the model does not read them."""
+    """Stores of region features and of visual concepts that a model reads."""
 
     regions: FeatureStore | None = None
     concepts: ConceptStore | None = None
 
 
 def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
-    """Opens what the model needs of these files; what none of them has stays None."""
+    """Opens what the model reads of these files; what no file holds is None."""
     if not files or not (needs.regions or needs.concepts):
         return Stores()
     regions, concepts = sort_files(files)
@@ -44,29 +44,22 @@ def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
 
 
 def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "model") -> None:
-    """Refuses a model (or ``who``, a task without one) that reads something that no store has.
-
-    Raises:
-        DataError: says what is missing.
-    """
+    """Raises DataError if a model (or ``who``, a task without one) reads regions or concepts that no store has."""
     for what, needed, store, held in (
         ("region features", needs.regions, stores.regions, "them"),
         ("visual concepts", needs.concepts, stores.concepts, "concepts"),
     ):
         if needed and store is None:
-            raise DataError(
-                f"The {who} reads {what}, and there is no store of them.",
-                where=f"stages.{stage}",
-                expected=f"`features: STAGE` or a file that holds {held}, or an extract stage before this one",
-                hint="make one: vlcli extract",
-            )
+            lack, where = f"The {who} reads {what}, and there is no store of them.", f"stages.{stage}"
+            expected = f"`features: STAGE` or a file that holds {held}, or an extract stage before this one"
+            raise DataError(lack, where=where, expected=expected, hint="make one: vlcli extract")
 
 
-def region_sample(store: FeatureStore, readers: Sequence[Reader], most: int = 20_000) -> Tensor:
-    """Returns region features (N, F) of training images chosen evenly by name: about ``most`` rows at most."""
+def region_sample(store: FeatureStore, readers: Sequence[Reader]) -> Tensor:
+    """Returns region features (N, F) of training images chosen evenly by name; N is about 20,000 at most."""
     images = sorted({name for reader in readers for example in reader.examples() for name in example.images})
     known = [name for name in images if name in store]
-    batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // most)], ("features",))
+    batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // 20_000)], ("features",))
     return torch.from_numpy(batch["features"][batch["mask"]].astype(np.float32))
 
 
@@ -76,8 +69,8 @@ def open_readers(
     """Opens data sets; those with ``if_missing: skip`` are left out if files are missing, unless none would remain.
 
     Args:
-        specs: the data sets, with the options that every reader has.
-        cache: the run's folder for examples in columns; None: they are kept in memory.
+        specs: with the options that every reader has.
+        cache: the run's folder for examples in columns; None: in memory.
 
     Raises:
         DataError: a file is missing.
@@ -85,8 +78,8 @@ def open_readers(
     readers, absent = [], []
     for entry in specs:
         spec, reader = as_spec(entry), build_reader(entry, root)
-        lacking = next((file for file in read_files(reader) if not file.exists()), None)
-        if spec.get("if_missing") == "skip" and lacking is not None:
+        wanted = read_files(reader) if spec.get("if_missing") == "skip" else ()
+        if (lacking := next((file for file in wanted if not file.exists()), None)) is not None:
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue
@@ -108,7 +101,7 @@ def build_reader(entry: Spec | str, root: Path) -> Reader:
 
 
 def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
-    """Keeps the questions with an answer in a table (as written, else normalised as LXMERT does), and those answers."""
+    """Keeps questions and answers in a table of ``answers`` (as written, else normalised as by LXMERT)."""
     table, kept = AnswerList(tuple(answers)), []
     for example in reader.examples():
         targets = example.targets.get("answers")
@@ -122,11 +115,7 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
-    """Refuses to pre-train on a split that is for validation or testing.
-
-    Raises:
-        RecipeError: names each split.
-    """
+    """Raises RecipeError if a split that is for validation or testing is pre-trained on."""
     problems = []
     for number, spec in enumerate(specs):
         held: tuple[str, ...] = getattr(registry.of(Reader).load(spec["name"]), "held_out_splits", ())

@@ -1,4 +1,4 @@
-"""Resolves a stage with the trained models on disk that it starts from."""
+"""Resolves a stage with the trained models that it starts from."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,15 +18,14 @@ from vlcli.registry import Spec
 
 
 def resolve_stage(context: StageContext) -> ResolvedStage:
-    """Resolves a stage; sources that have not been made yet are resolved from the recipe."""
+    """Resolves a stage; sources that do not exist yet are resolved from the recipe."""
     return placed(resolve(context.recipe, context.config, lambda name: kept_by(context, name)), context.root)
 
 
 def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
-    """Replaces what a model, a task and objectives name by paths.
+    """Replaces names of folders of a model, and of files of a task and of objectives, by paths.
 
-    Folders of a model lie here, under the data root, or in the hub's local cache; files of a task and of objectives
-    under the data root, or here.
+    Folders lie here, under the data root, or in the hub's local cache; files under the data root, or here.
     """
     stage, model = resolved.stage, resolved.model
     if isinstance(stage, Training) and stage.objectives:
@@ -54,7 +53,7 @@ def resolve_with(context: StageContext, bundle: Bundle) -> ResolvedStage:
 
 
 def kept_by(context: StageContext, name: str) -> Kept | None:
-    """Returns the specs of the trained model that ``from`` names; None if there is none (yet)."""
+    """Returns the specs of the trained model that ``from`` names, if it exists."""
     path = context.inputs.get(name)
     if path is None and name not in context.recipe.stages:
         path = find_place(name, context.root)
@@ -63,7 +62,7 @@ def kept_by(context: StageContext, name: str) -> Kept | None:
 
 
 def kept_of(bundle: Bundle) -> Kept:
-    """Returns the specs of a bundle; its text options have no vocabulary."""
+    """Returns the specs of a bundle, with text options without a vocabulary."""
     known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
     text = None if bundle.tokenizer is None else TextOptions(**known)
     return Kept(bundle.model_spec, bundle.task_spec, text, bundle.transform_spec)

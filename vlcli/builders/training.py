@@ -48,7 +48,7 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 def load_sources(
     module: TrainingModule, sources: list[Path], allow_unmatched: list[str], **options: Any
 ) -> LoadReport | None:
-    """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
+    """Loads bundles, checkpoints of other tools, or folders with one of these, if there are any.
 
     ``options`` are those of :meth:`WeightLoader.add_file`.
 
@@ -68,10 +68,10 @@ def load_sources(
 
 
 def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
-    """Reads the weights of a bundle (no file; its state under ``""``) or of another tool's file or folder, by key.
+    """Reads the states of another tool's file (or folder) by key; of a bundle None and its state under ``""``.
 
     Raises:
-        DataError: there are none, or they are damaged.
+        DataError: there are no weights, or they are damaged.
     """
     if (folder := find_bundle(path)) is not None:
         return None, {"": read_weights(folder)}
@@ -85,7 +85,7 @@ def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
 def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None, model: Spec | None = None) -> Any:
     """Returns the source's tokenizer unless the stage has ``text``; else trains or loads the recipe's.
 
-    If the recipe names no vocabulary and ``model`` starts from a folder with a tokenizer, that one is loaded.
+    If the recipe names no vocabulary, that of the folder that ``model`` starts from is loaded.
     """
     from vlcli.data.vocabulary import Tokenizer
 
@@ -107,47 +107,42 @@ def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | No
 
 @dataclass
 class Assembly:
-    """Module, data and specs of a training stage.
+    """A training stage with its module (with weights) and data.
 
     Attributes:
-        module: with weights loaded.
         tokenizer: None if the model reads no text.
         report: of the loaded weights; None: from scratch.
     """
 
+    resolved: ResolvedStage
     module: TrainingModule
     data: Pipeline
     validation: Pipeline | None
     tokenizer: Any
     data_spec: DataSpec
     task: Task | None
-    task_spec: Spec | None
-    model_spec: Spec
-    objectives_specs: list[Spec]
-    text: TextOptions
     transform_spec: Spec | None = None
     report: LoadReport | None = None
 
 
 @dataclass
 class TrainingPlan:
-    """A resolved training stage with the folders or files of its weights, and the first bundle among them."""
+    """A resolved training stage, with the folders or files of its weights and the first bundle among them."""
 
-    config: Training
     resolved: ResolvedStage
     sources: list[Path]
     bundle: Bundle | None
 
 
 def assemble(context: StageContext) -> Assembly:
-    """Builds a training stage: data first (they give the sizes), then model, objectives and weights.
+    """Builds a training stage: data, which give the sizes, then model, objectives and weights.
 
     Raises:
         RecipeError: a choice is missing or does not fit another.
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
-    config, resolved = plan.config, plan.resolved
+    config, resolved = context.section(Training), plan.resolved
     task: Task | None = resolved.built_task
     data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
     needs: InputSpec = without_memory(lambda: build_model(resolved.model or {}, data_spec)).input_spec()
@@ -194,16 +189,13 @@ def assemble(context: StageContext) -> Assembly:
         loads = [needs, needs]
     order: dict[str, Any] = {"repeats": config.repeats, "curriculum": config.curriculum, "group": config.group}
     return Assembly(
+        resolved=resolved,
         module=module,
         data=pipeline(readers, corruptions=corruptions, training=True, needs=loads[0], **order),
         validation=pipeline(validation, corruptions=scored, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         data_spec=data_spec,
         task=task,
-        task_spec=resolved.task,
-        model_spec=resolved.model or {},
-        objectives_specs=resolved.objectives,
-        text=resolved.text,
         transform_spec=transform,
         report=report,
     )
@@ -215,8 +207,7 @@ def choose(context: StageContext) -> TrainingPlan:
     Raises:
         RecipeError: no model, no data or no objectives are named, or captions without an end are to be generated.
     """
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     given = zip(map(context.kinds.get, config.source), context.sources(), strict=True)
     sources = [path for kind, path in given if path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)]
     resolved, key = resolve_stage(context), f"stages.{context.name}"
@@ -234,28 +225,24 @@ def choose(context: StageContext) -> TrainingPlan:
     if problems:
         raise RecipeError(problems)
     bundle = next((path for path in sources if find_bundle(path) is not None), None)
-    return TrainingPlan(config, resolved, sources, None if bundle is None else read_bundle(bundle))
+    return TrainingPlan(resolved, sources, None if bundle is None else read_bundle(bundle))
 
 
 def transform_of(resolved: ResolvedStage, needs: InputSpec) -> Spec | None:
-    """Returns the stage's transform, without that of a source which read pixels if the model reads none."""
+    """Returns the stage's transform; of a model without pixels only one that the stage itself names."""
     named = getattr(resolved.stage, "transform", None) is not None
     return resolved.transform if needs.pixels or named else None
 
 
 def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
-    """Builds the transform of a model's pictures, if there is one.
-
-    Raises:
-        RecipeError: there is one, and the model reads no pixels.
-    """
+    """Builds the transform of a model's pictures, if any. Raises RecipeError: the model reads no pixels."""
     if spec is not None and not needs.pixels:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
     return None if spec is None else registry.of(Transform).build(spec, needs)
 
 
 def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
-    """Returns the sizes of the data; others are those of the source, else the defaults of :class:`DataSpec`."""
+    """Returns the sizes of the data; other fields are those of the source, else the defaults."""
     store = stores.regions
     sizes: dict[str, Any] = {"text_length": plan.resolved.text.length}
     if tokenizer is not None:
@@ -283,7 +270,7 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
 
 
 def box_labels(readers: list[Reader]) -> dict[str, Any]:
-    """Returns the fields of :class:`DataSpec` that annotated boxes decide: classes and attributes.
+    """Returns the classes and attributes of annotated boxes as fields of :class:`DataSpec`.
 
     Raises:
         DataError: two readers number the classes differently.
@@ -310,7 +297,7 @@ def _labels(store: FeatureStore, field: str, names: str) -> int:
 
 
 def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:
-    """Returns the corruptions of an objective, one for each stretch of epochs with other options."""
+    """Returns the corruptions of an objective, one for each phase of its options."""
     part, objective = module.parts[name], module.objectives[name]
     corruptions: list[Corruption] = []
     for start, end, changes in part.options.phases():
@@ -325,16 +312,15 @@ def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> li
 
 
 def corruptions_for(task: Task | None, module: TrainingModule | None) -> list[Corruption]:
-    """Returns the corruptions of examples that a task scores: those of the objectives in ``corrupted_by``."""
+    """Returns the corruptions of scored examples: those of the objectives in the task's ``corrupted_by``."""
     names = getattr(task, "corrupted_by", ())
     known = [module.objectives[name] for name in names if name in module.objectives] if module is not None else []
     return [one for objective in known if (one := objective.corruption()) is not None]
 
 
-def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:
-    """Refuses a task whose capabilities the model lacks. Raises RecipeError: names them."""
-    lacking = sorted(task.requires - module.model.capabilities) if task is not None else []
-    if lacking:
-        can = ", ".join(sorted(module.model.capabilities)) or "nothing"
+def check_task(task: Task | None, model: Model, stage: str) -> None:
+    """Raises RecipeError if the model lacks capabilities of the task."""
+    if task is not None and (lacking := sorted(task.requires - model.capabilities)):
+        can = ", ".join(sorted(model.capabilities)) or "nothing"
         what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(module.model).__name__} can: {can}")])
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{type(model).__name__}, which can: {can}")])

@@ -33,7 +33,6 @@ class Match:
 
     @property
     def faults(self) -> int:
-        """Number of names that differ."""
         return len(self.other_shape) + len(self.missing) + len(self.further)
 
 
@@ -58,7 +57,7 @@ def read_tensors(path: Path) -> Tensors:
 
 
 def plain(tensors: Mapping[str, Entry]) -> Tensors:
-    """Removes the ``module.`` of ``DataParallel`` if all names have it."""
+    """Removes the prefix ``module.`` of ``DataParallel`` if all names have it."""
     wrapped = bool(tensors) and all(name.startswith("module.") for name in tensors)
     return {name.removeprefix("module.") if wrapped else name: entry for name, entry in tensors.items()}
 

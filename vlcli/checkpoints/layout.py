@@ -22,14 +22,13 @@ MOST_TENSORS = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a layout; ``dtype`` is that of torch without the prefix ``torch.``."""
+    """A tensor of a layout; ``dtype`` is torch's without the prefix ``torch.``."""
 
     shape: Shape
     dtype: str = "float32"
 
     @property
     def count(self) -> int:
-        """The number of values."""
         return prod(self.shape)
 
 
@@ -48,13 +47,10 @@ _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
-    """Returns the tensors that rules describe.
-
-    Args:
-        sizes: numbers by name; a text is a sum or product of others.
+    """Returns the tensors that rules describe; ``sizes`` are numbers, or sums and products of other sizes, by name.
 
     Raises:
-        UsageError: a size or a block is unknown, or braces are not closed.
+        UsageError: a size or a kind of layer is unknown, or there are too many tensors.
     """
     tensors: Tensors = {}
     for pattern, what in rules.items():
@@ -93,11 +89,7 @@ def _choices(text: str, sizes: Sizes) -> list[str]:
 
 
 def size(text: str | int, sizes: Sizes) -> int:
-    """Returns the value of a size.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
+    """Returns the value of a size. Raises UsageError: a name is unknown."""
     if isinstance(text, int) or text.isdigit():
         return int(text)
     if "+" in text:

@@ -1,4 +1,4 @@
-"""Loads registered checkpoints by their schema: files, layouts merged with those they extend, tensors by name."""
+"""Loads registered checkpoints: published files with their layouts and tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlcli.recipe.load import registered_file
 from vlcli.registry import entries
 
 NOT_VERIFIED = "not verified"
-"""A fact that was not found in the authors' repository or on an official page."""
+"""In place of a fact that neither the authors' repository nor an official page states."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._+/-]*$"
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -43,8 +43,8 @@ class Reading(Section):
     Attributes:
         objectives: whose heads are read too.
         data: sizes that usually come from data: the fields of ``vlcli.nn.DataSpec``, and ``answers`` as a number.
-        excused: reasons by pattern (a regular expression, searched) of the file's tensors that are not read.
-        new: reasons by pattern of the model's weights that the file lacks.
+        excused: reasons, by regular expression (searched), why tensors of the file are not read.
+        new: the same for weights of the model that the file lacks.
     """
 
     model: dict[str, Any] | None = None
@@ -79,7 +79,7 @@ class File(Reading):
     """A published file.
 
     Attributes:
-        name: as it is downloaded; for a folder of the Hugging Face hub, its name there.
+        name: of the downloaded file, or of the folder of the Hugging Face hub.
         licence: as the source names it, or :data:`NOT_VERIFIED`.
         sizes: those that differ from the layout's.
         loads: False if vlcli does not read the file; ``about`` says why.
@@ -124,44 +124,38 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The name of the file."""
         return self.file.name
 
     @cached_property
     def tensors(self) -> Tensors:
-        """Shape and type of every tensor by name."""
         return self.sized()
 
     def sized(self, **changed: int) -> Tensors:
-        """Returns the same with other sizes: ``hidden=32``."""
+        """Returns the tensors with other sizes, such as ``hidden=32``."""
         tensors = expand(self.layout.tensors, {**self.layout.sizes, **self.file.sizes, **changed}, self.family.blocks)
         without = [re.compile(pattern) for pattern in self.layout.without]
         return {name: entry for name, entry in tensors.items() if not any(one.fullmatch(name) for one in without)}
 
     @property
     def reader(self) -> dict[str, Any]:
-        """The model or extractor that reads it: ``kind``, name and options."""
+        """``kind`` (``model`` or ``extractor``), name and options of the component that reads the file."""
         part = "extractor" if self.layout.extractor or self.file.extractor else "model"
         return {"kind": part, **(getattr(self.layout, part) or {}), **(getattr(self.file, part) or {})}
 
     @property
     def objectives(self) -> list[Any]:
-        """The objectives whose heads it fills."""
         return self.file.objectives or self.layout.objectives
 
     @property
     def data(self) -> dict[str, int | str]:
-        """Sizes that usually come from data."""
         return {**self.layout.data, **self.file.data}
 
     @property
     def excused(self) -> dict[str, str]:
-        """Reasons by pattern for tensors of the file that are not read."""
         return {**self.layout.excused, **self.file.excused}
 
     @property
     def new(self) -> dict[str, str]:
-        """Reasons by pattern for weights of the model that the file lacks."""
         return {**self.layout.new, **self.file.new}
 
 
@@ -169,7 +163,7 @@ def every(families: tuple[str, ...] = ()) -> list[Checkpoint]:
     """Returns the registered checkpoints of some packages or of all.
 
     Raises:
-        RecipeError: a registered file has faults; all of them.
+        RecipeError: every fault of a registered file.
     """
     chosen = [entry for entry in entries("checkpoints") if not families or entry.name in families]
     files = [registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file for entry in chosen]
@@ -177,7 +171,7 @@ def every(families: tuple[str, ...] = ()) -> list[Checkpoint]:
 
 
 def of_layouts() -> list[Checkpoint]:
-    """Returns one checkpoint for each layout and size: its first file, or a substitute if no file is public."""
+    """Returns one checkpoint for each layout and size; a layout without a public file has a substitute."""
     first: dict[tuple[str, str], Checkpoint] = {}
     for one in every():
         first.setdefault((one.family.family, f"{one.file.layout} {one.file.sizes}"), one)
@@ -190,11 +184,7 @@ def of_layouts() -> list[Checkpoint]:
 
 
 def named(name: str) -> Checkpoint:
-    """Returns the checkpoint of a file name.
-
-    Raises:
-        ComponentError: none is registered (with the nearest names).
-    """
+    """Returns the checkpoint of a file name. Raises ComponentError: none is registered (with the nearest names)."""
     known = {one.name: one for one in every()}
     if name not in known:
         hint = did_you_mean(name, known, 3, 0.4) or "list them: vlcli ls checkpoints"
@@ -203,10 +193,10 @@ def named(name: str) -> Checkpoint:
 
 
 def read(path: Path) -> list[Checkpoint]:
-    """Reads the checkpoints of one file, once as long as it does not change.
+    """Reads the checkpoints of one file, again only if it has changed.
 
     Raises:
-        RecipeError: it cannot be read, or has faults; all of them, each with its line.
+        RecipeError: it cannot be read; or every fault, with its line.
     """
     return list(_read(path, path.stat().st_mtime_ns if path.is_file() else 0))
 
@@ -226,11 +216,7 @@ def _read(path: Path, _changed: int) -> tuple[Checkpoint, ...]:
 
 
 def whole(family: CheckpointsFile, name: str) -> Layout:
-    """Returns a layout merged with those it extends.
-
-    Raises:
-        RecipeError: layouts extend one another in a circle.
-    """
+    """Returns a layout merged with those that it extends. Raises RecipeError: they extend one another in a circle."""
     chain = [name]
     while (parent := family.layouts[chain[-1]].extends) is not None:
         if parent in chain:

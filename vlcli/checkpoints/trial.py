@@ -1,7 +1,7 @@
-"""Loads a published file without its weights: meta tensors of its layout into the model that reads it; lists the files.
+"""Loads the layout of a published file, as meta tensors, into the model that reads it.
 
-The functions of training read them (``adapt`` of model and objectives). Each tensor carries the names of the tensors
-that it was made from, so that every name of the file that does not reach the model is known.
+Models and objectives ``adapt`` the tensors as in training. Each tensor carries the names of the file's tensors that it
+was made from, so that names that do not reach the model are known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ["file", "layout", "tensors", "numbers", "read", "excused", "new in th
 
 
 def as_row(one: Checkpoint) -> dict[str, Any]:
-    """Returns the facts of a checkpoint: file, source, licence, layout, reader, sizes, scores."""
+    """Returns the facts of a checkpoint for ``vlcli show``."""
     tensors = one.tensors
     return {
         "file": one.name,
@@ -49,12 +49,12 @@ def as_row(one: Checkpoint) -> dict[str, Any]:
 
 
 def score(one: Checkpoint) -> str:
-    """Returns the first published number."""
+    """Returns task, metric and value of the first published score, or ""."""
     return next((f"{s.task} {s.metric} {s.value:g}" for s in one.file.scores), "")
 
 
 def trial_row(one: Checkpoint, trial: Trial) -> list[str]:
-    """Returns a line of the table of trials, with faults behind the numbers."""
+    """Returns a row of the table with the columns :data:`COLUMNS`, with faults in the last."""
     if not one.file.loads:
         facts = as_row(one)
         return [one.name, one.file.layout, str(facts["tensors"]), f"{facts['numbers']:,}", "not read", "", ""]
@@ -65,7 +65,7 @@ def trial_row(one: Checkpoint, trial: Trial) -> list[str]:
 
 
 def reasons(trial: Trial) -> Iterator[str]:
-    """Yields a line for each rule with the number of names that it excuses."""
+    """Yields a line for each reason, with the number of excused names."""
     for what, excused in (("not read", trial.excused), ("new", trial.new)):
         for reason in dict.fromkeys(excused.values()):
             names = [name for name, other in excused.items() if other == reason]
@@ -73,13 +73,12 @@ def reasons(trial: Trial) -> Iterator[str]:
 
 
 class Traced(Tensor):
-    """A tensor with the names of the tensors of a file that it was made from."""
+    """A tensor with the names of the file's tensors that it was made from."""
 
     names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, value: Tensor, name: str) -> Traced:
-        """Returns ``value`` with the name of the file's tensor."""
         traced = value.as_subclass(cls)
         traced.names = frozenset([name])
         return traced
@@ -109,10 +108,10 @@ class Trial:
     Attributes:
         tensors: number of tensors in the file; ``values``: of numbers in them.
         read: names of the file that reach the model.
-        excused: names that do not, with the reason of a rule; ``lost``: those without one.
-        parameters: numbers in the model and its heads, without momentum copies and their buffers.
-        new: weights of the model that the file lacks, with the reason of a rule; ``missing``: those without one.
-        idle: patterns of ``excused`` and ``new`` that excuse nothing.
+        excused: reasons of names that do not; ``lost``: names without a reason.
+        parameters: numbers in the model and its heads, without momentum copies.
+        new: reasons of weights of the model that the file lacks; ``missing``: weights without a reason.
+        idle: patterns of ``excused`` and ``new`` that match nothing.
         mismatched: names with both shapes.
         notes: of ``adapt``.
     """
@@ -132,7 +131,7 @@ class Trial:
 
     @property
     def whole(self) -> bool:
-        """True if everything is read or excused by a rule."""
+        """Whether everything is read or excused, and every pattern is used."""
         return not (self.lost or self.missing or self.mismatched or self.idle)
 
 
@@ -149,7 +148,7 @@ class _Loader(WeightLoader):
 
 
 def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
-    """Loads the layout of a checkpoint (or the ``tensors`` of an unknown file) as the training of its model would."""
+    """Loads the layout of a checkpoint (or the ``tensors`` of an unknown file) as a training stage would."""
     tensors = checkpoint.tensors if tensors is None else tensors
     trial = Trial(checkpoint.name, len(tensors), sum(one.count for one in tensors.values()))
     traced = on_meta(tensors)
@@ -164,19 +163,19 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
 
 
 def on_meta(tensors: Tensors) -> dict[str, Tensor]:
-    """Returns tensors without values, as ``vlcli.nn.read_weights`` does: a ``module.`` before all names is removed."""
+    """Returns :class:`Traced` meta tensors; a ``module.`` before all names is removed."""
     values = [torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta") for one in tensors.values()]
     return dict(zip(plain(tensors), map(Traced.of, values, tensors), strict=True))
 
 
 def build(checkpoint: Checkpoint, **changed: Any) -> TrainingModule:
-    """Builds the model and the heads that read a checkpoint; ``changed`` are other options of the model."""
+    """Builds the model and the heads that read a checkpoint, with the options ``changed`` of the model."""
     spec = {key: value for key, value in checkpoint.reader.items() if key != "kind"}
     return build_training_module({**spec, **changed}, checkpoint.objectives, data_spec(checkpoint.data))
 
 
 def data_spec(sizes: Mapping[str, int | str]) -> DataSpec:
-    """Returns the sizes that usually come from data; ``answers`` is their number."""
+    """Returns ``sizes`` as a data spec; ``answers`` is a number."""
     known = {name: int(value) for name, value in sizes.items() if name != "answers"}
     rows = int(sizes.get("answers", 0))
     return replace(DataSpec(), **known, answers=tuple(f"answer {row}" for row in range(rows)))  # type: ignore[arg-type]
@@ -213,10 +212,7 @@ def _by_extractor(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Tria
 
 
 def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """Returns names with the reason of the first pattern that matches, names without one, and unused patterns.
-
-    ``reasons`` are by pattern (a regular expression, searched).
-    """
+    """Returns names with the reason of the first pattern (searched) that matches, other names, and unused patterns."""
     patterns = {name: next((one for one in reasons if re.search(one, name)), "") for name in names}
     excused = {name: reasons[pattern] for name, pattern in patterns.items() if pattern}
     unused = [pattern for pattern in reasons if pattern not in patterns.values()]
@@ -224,7 +220,7 @@ def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def checked(checkpoint: Checkpoint) -> Trial:
-    """Calls :func:`attempt`; a model that cannot be built is one line of ``lost``."""
+    """Calls :func:`attempt`; the error of a model that cannot be built is in ``lost``."""
     try:
         return attempt(checkpoint)
     except VlcliError as error:

@@ -10,6 +10,7 @@ VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MA
 """Variables of glibc's allocator: where one is set, vlcli leaves its thresholds alone."""
 LARGE = 10_000_000
 """Parameters from which a model's gradients are worth keeping; smaller ones lie below glibc's own thresholds."""
+# By default glibc returns freed arrays of 32 MiB and more to the system, and a step faults their pages in again.
 _THRESHOLDS = {-3: 2**30, -1: 2**31 - 1}  # bytes; M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
 
 
@@ -20,10 +21,7 @@ def can_keep_freed_memory() -> bool:
 
 
 def keep_freed_memory(parameters: int) -> bool:
-    """Raise glibc's thresholds if a model on the CPU has ``LARGE`` parameters or more; return whether they were raised.
-
-    By default glibc gives freed arrays of 32 MiB and more back to the system, and a step faults their pages in again.
-    """
+    """Raise glibc's thresholds for a model of ``LARGE`` parameters or more; return whether they were raised."""
     if parameters < LARGE or not can_keep_freed_memory():
         return False
     return all(ctypes.CDLL(None).mallopt(option, size) for option, size in _THRESHOLDS.items())

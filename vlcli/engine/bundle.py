@@ -36,17 +36,13 @@ WEIGHTS = "model.safetensors"
 
 @dataclass
 class Bundle:
-    """A trained model.
+    """A trained model; specs are entries of its recipe.
 
     Attributes:
         module: model and objectives in evaluation mode; None: only the configuration was read.
         tokenizer: a ``vlcli.data.vocabulary.Tokenizer``; None for a model without text.
-        task_spec: the task of fine-tuning, or None.
-        model_spec: the recipe's entry of the model.
-        objectives_specs: the recipe's entries of the objectives.
         text_options: ``lowercase``, ``length``, ``prepare``, ``words``, ``end``.
-        transform_spec: the transform from pictures to pixels, or None.
-        info: stage, step, metrics, version of vlcli.
+        info: stage, step, seed, version of vlcli.
         extraction: of the regions and concepts, as ``vlcli.builders.extractions`` writes it.
     """
 
@@ -64,7 +60,6 @@ class Bundle:
 
     @property
     def model(self) -> Model:
-        """The model without its objectives."""
         assert self.module is not None, "only the config of this bundle was read"
         return self.module.model
 
@@ -113,7 +108,7 @@ def save_bundle(
 
 
 def find_bundle(path: str | Path) -> Path | None:
-    """Return the bundle at ``path``, a bundle's or a stage's folder, or in the run that made the stage; else None."""
+    """Return the folder of the bundle at ``path`` (a bundle or a stage, perhaps of another run), if there is one."""
     for folder in (Path(path), Path(path) / "model", stage_record.made_in(Path(path)) / "model"):
         if (folder / CONFIG).is_file() and _config(folder).get("format") == FORMAT:
             return folder
@@ -125,7 +120,7 @@ def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
 
     Raises:
         DataError: there is no bundle, it is damaged or changed, or a newer vlcli wrote it.
-        ComponentError: a component that it needs is not installed.
+        ComponentError: a component is not installed.
     """
     bundle = read_bundle(folder)
     module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
@@ -138,20 +133,15 @@ def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
 
 
 def read_bundle(folder: str | Path) -> Bundle:
-    """Read a bundle's configuration and tokenizer, without its weights.
-
-    Raises:
-        DataError: there is no bundle, or a newer vlcli wrote it.
-    """
+    """Read configuration and tokenizer. Raises DataError: no bundle, a damaged one, or one of a newer vlcli."""
     path = find_bundle(folder)
     if path is None:
         raise _no_bundle(Path(folder))
     config = _config(path)
-    version = config.get("version", 0)
-    if not isinstance(version, int):
+    if not isinstance(version := config.get("version", 0), int):
         raise _damaged(path, f"version: {shown(version)}")
     if version > VERSION:
-        got, hint = f"version {config['version']} (vlcli {config.get('vlcli', '?')})", "pip install -U vlcli"
+        got, hint = f"version {version} (vlcli {config.get('vlcli', '?')})", "pip install -U vlcli"
         raise DataError("A newer vlcli wrote this model.", where=str(path), got=got, expected=str(VERSION), hint=hint)
     try:
         _Config.model_validate(config)
@@ -208,8 +198,7 @@ class _Config(BaseModel):
     extraction: list[dict[str, Any]] = []
 
 
-_MOST = 10**8
-"""The largest size or id in a data spec: a table of so many rows fits no memory."""
+_MOST = 10**8  # a table of so many rows fits no memory
 
 
 def _data_spec(facts: dict[str, Any]) -> DataSpec:
@@ -232,23 +221,17 @@ def _damaged(path: Path, got: str) -> DataError:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a bundle.
-
-    Raises:
-        DataError: the file is missing, damaged, or not the one that was written.
-    """
+    """Return the tensors of a bundle. Raises DataError: the file is missing, damaged or changed."""
     return read_tensors(verified(folder / WEIGHTS))
 
 
 def record_weights(folder: Path) -> None:
-    """Write size and checksum of a bundle's weights to its configuration, for :func:`verified`."""
+    """Write size and checksum of a bundle's weights to its configuration, which :func:`verified` reads."""
     write_json(folder / CONFIG, {**_config(folder), "files": {WEIGHTS: facts_of(folder / WEIGHTS)}})
 
 
 def verified(path: Path) -> Path:
-    """Return ``path``, a file of weights, after checking it against the configuration of its bundle.
-
-    Files outside bundles, and bundles whose configuration has no ``files``, are not checked.
+    """Return ``path``, a file of weights, checked if the configuration of its bundle has ``files``.
 
     Raises:
         DataError: size or checksum differ.
@@ -275,9 +258,8 @@ def _remedy(folder: Path) -> str:
     with suppress(VlcliError):
         kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
         if folder.name == "model" and kept:
-            return (
-                f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
-            )
+            again = "run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+            return f"delete {folder} and {again}"
     return "fetch the model again, or make it again: vlcli run RECIPE --force --only STAGE"
 
 

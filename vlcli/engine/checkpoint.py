@@ -10,8 +10,8 @@
     checkpoints/best-00001200/   model.safetensors, state.json: the weights (averaged, if so asked) that scored best
     checkpoints/damaged-*/       a damaged checkpoint, moved aside: nothing reads it, it may be deleted
 
-Every file is checked against ``state.json`` (and that against itself) before anything of it is used. No generators are
-stored: :func:`vlcli.engine.processes.seed_step` seeds them from the seed and the step.
+Every file is checked against ``state.json``, which has a checksum of its own. No generators are stored:
+:func:`vlcli.engine.processes.seed_step` seeds them from the seed and the step.
 """
 
 import json
@@ -48,11 +48,9 @@ class Position:
         step: optimizer steps done.
         epoch: 0-based.
         batch: batches of this epoch consumed.
-        examples: examples seen by all processes.
-        best: step of the best evaluation so far; -1: none.
-        best_score: of that evaluation; higher is better.
-        best_metrics: all metrics of that evaluation.
-        window: sums of the next log line, by name: (total, count).
+        examples: seen by all processes.
+        best: step of the best evaluation so far, by ``best_score`` (higher is better); -1: none.
+        window: (total, count) by name, for the next log line.
         extra: numbers of EMA, loss scaler, threads and early stop.
     """
 
@@ -68,12 +66,10 @@ class Position:
 
 
 class Checkpoints:
-    """The checkpoints of one stage.
+    """The checkpoints of one stage; if parameters are sharded, every process calls the methods that write.
 
     Args:
         folder: ``<stage>/checkpoints``.
-        keep: how many to keep.
-        shards: of the parameters; if they are sharded, every process calls what writes.
     """
 
     def __init__(self, folder: Path, keep: int = 2, shards: Shards | None = None) -> None:
@@ -81,7 +77,7 @@ class Checkpoints:
 
     @property
     def shared(self) -> bool:
-        """Whether the processes write each their shards."""
+        """Whether each process writes its shards."""
         return self.shards is not None and self.shards.active
 
     def complete(self) -> list[Path]:
@@ -95,8 +91,7 @@ class Checkpoints:
     def lasting(self) -> list[Path]:
         """Return the newest checkpoint and those that were due by step or epoch, oldest first.
 
-        The others (``passing`` in :attr:`Position.extra`) were written after a signal or by the clock: an average of
-        checkpoints must not depend on a machine's speed.
+        Others were written after a signal or by the clock; an average must not depend on a machine's speed.
         """
         complete = self.complete()
         return [path for path in complete if path == complete[-1] or not _is_passing(path)]
@@ -104,13 +99,13 @@ class Checkpoints:
     def save(
         self, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None, position: Position
     ) -> Path:
-        """Write a checkpoint and delete the oldest; see :meth:`lasting` for which count.
+        """Write a checkpoint and delete all but the last ``keep`` of :meth:`lasting`.
 
         Raises:
             VlcliError: weights are not finite, or the disk is full; older checkpoints are intact.
         """
         final = self.folder / f"step-{position.step:08d}"
-        if self.shards is not None and self.shards.active:
+        if self.shards is not None and self.shared:
             with shared_checkpoint.together(final) as folder:
                 where = f"step {position.step}, epoch {position.epoch + 1}"
                 facts = shared_checkpoint.write(folder, self.shards, optimizer, ema, where)
@@ -139,11 +134,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
     def save_best(self, module: TrainingModule, position: Position) -> None:
-        """Save the module's weights as the best; the next :meth:`save` deletes those that were it before.
-
-        Raises:
-            VlcliError: the weights are not finite, or the disk is full.
-        """
+        """Save the weights as the best; the next :meth:`save` deletes earlier ones. Raises VlcliError: as there."""
         state = module.state_dict() if self.shards is None else self.shards.gathered()
         if processes.rank() == 0:
             self._refuse_not_finite(state, module, position)
@@ -156,7 +147,6 @@ class Checkpoints:
         refuse_not_finite(state, f"step {position.step}, epoch {position.epoch + 1}", buffers, self.remedy())
 
     def remedy(self) -> str:
-        """Return the hint for numbers that are not finite."""
         kept = self.complete()
         last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"
         return f"{REMEDY}; {last}"
@@ -168,11 +158,7 @@ class Checkpoints:
         return read_tensors(path / WEIGHTS)
 
     def weights(self, step: int, *, averaged: bool) -> dict[str, Tensor]:
-        """Return the weights of :meth:`save` at ``step``; ``averaged``: moving averages where a weight has one.
-
-        Raises:
-            DataError: there are none, or they are damaged.
-        """
+        """Return the weights of :meth:`save` at ``step``, or their averages. Raises DataError: gone or damaged."""
         path = self.folder / f"step-{step:08d}"
         read_state(path, frozenset({WEIGHTS, AVERAGES} if averaged else {WEIGHTS}))
         if (path / shared_checkpoint.PLAIN).is_file():
@@ -185,15 +171,12 @@ class Checkpoints:
     def resume(
         self, module: TrainingModule, optimizer: torch.optim.Optimizer, ema: Ema | None, progress: Progress
     ) -> Position | None:
-        """Load the newest whole checkpoint into module, optimizer and averages; every process calls this.
+        """Load the newest whole checkpoint, if any, into module, optimizer and averages; return its position.
 
-        Damaged checkpoints are moved aside with a warning, and those of later steps are deleted.
-
-        Returns:
-            Its position; None if there is none.
+        Every process calls this. Damaged checkpoints are moved aside with a warning.
 
         Raises:
-            DataError: the newest whole one is of another model.
+            DataError: the checkpoint is of another model.
         """
         first = processes.rank() == 0
         if not (first or self.shared):
@@ -241,14 +224,14 @@ class Checkpoints:
                 ema.shadow[name].copy_(shards.part_of(name, value))
 
     def set_aside(self, path: Path, error: DataError, progress: Progress) -> None:
-        """Rename a damaged checkpoint to ``damaged-NAME`` , so that it neither shadows nor prunes a whole one."""
+        """Rename a damaged checkpoint to ``damaged-NAME``, so that it neither shadows nor prunes a whole one."""
         target = _free_name(path, "damaged")
         progress.warn(f"checkpoint {path.name} is damaged ({error.got or error.what}): moved to {target.name}")
         if processes.rank() == 0 and path.exists():
             path.rename(target)
 
     def clear(self) -> None:
-        """Delete all checkpoints (of a run that starts anew); every process calls this."""
+        """Delete all checkpoints; every process calls this."""
         if processes.rank() == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
         processes.wait()
@@ -260,7 +243,7 @@ def _free_name(path: Path, word: str) -> Path:
 
 
 def _step_of(path: Path) -> int:
-    """Return the step in a checkpoint's name; -1 if the name is not one of :class:`Checkpoints`."""
+    # -1 for a name that is not one of `Checkpoints`
     number = path.name.partition("-")[2]
     return int(number) if number.isascii() and number.isdigit() and 8 <= len(number) <= 18 else -1
 
@@ -273,10 +256,7 @@ def _is_passing(path: Path) -> bool:
 
 
 def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Position:
-    """Return the position of a checkpoint after checking that its files are whole.
-
-    Args:
-        needed: files that it must hold.
+    """Return the position of a checkpoint whose files are whole, the ``needed`` ones among them.
 
     Raises:
         DataError: a file is missing, truncated or changed.
@@ -301,11 +281,7 @@ def read_state(path: Path, needed: frozenset[str] = frozenset({WEIGHTS})) -> Pos
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the whole weights of a checkpoint, sharded or not, or of a file of weights; tied names hold one tensor.
-
-    Raises:
-        DataError: they cannot be read.
-    """
+    """Return the whole weights of a checkpoint or a file; tied names hold one tensor. Raises DataError: unreadable."""
     if (path / shared_checkpoint.PLAIN).is_file():
         return shared_checkpoint.weights(path)
     return read_tensors(path / WEIGHTS if path.is_dir() else path)

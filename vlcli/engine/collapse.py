@@ -1,4 +1,4 @@
-"""Warns of models that give the same answer to every example, while they train and in the stage's record."""
+"""Warns of models that give the same answer to every example."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -18,12 +18,7 @@ AFTER, LEAST, EXAMPLES = 1000, 100, 20_000
 
 
 class CollapseWatch(Tracker):
-    """Warns once of each sign of collapse: one answer in validation, or a loss that a constant answer reaches as well.
-
-    Args:
-        data: the training data.
-        config: of the stage, with the learning rate.
-    """
+    """Warns once of each sign of collapse: one answer in validation, or a loss that a constant answer also reaches."""
 
     def __init__(self, module: TrainingModule, data: Any, config: Training, progress: Progress) -> None:
         self.module, self.data, self.config, self.progress = module, data, config, progress
@@ -44,7 +39,7 @@ class CollapseWatch(Tracker):
                 self._warn(name, self._unlearnt(name))
 
     def verdict(self, outcome: TrainingOutcome) -> str:
-        """Return the sign of collapse in the weights that training returns; empty if there is none."""
+        """Return the sign of collapse in the returned weights, or ""."""
         if ONE_ANSWER in outcome.metrics:
             return f"{self._one_sided(outcome.metrics[ONE_ANSWER])}; likely cause: {self.cause()}"
         for name, losses in self._last.items():  # a run resumed at its end has logged nothing

@@ -1,13 +1,12 @@
-"""Averages gradients of processes that each hold all parameters (DDP), whichever parameters a step reaches.
+"""Averages gradients with DDP if a step may reach only a part of the parameters.
 
-That depends on the recipe (no objective uses a head's pooler), the epoch (``from_epoch``) and the batch (an objective
-without a single row). DDP could search the graph of every step (``find_unused_parameters``). Instead an edge from the
-loss to every parameter gives DDP an empty gradient for those that nothing else reaches, and one small reduction after
-the backward pass tells which of them any process reached. The others keep no gradient, so that the optimizer does not
-update them, as in a run of one process.
+Recipe, epoch and batch decide which ones. Instead of DDP's search of the graph (``find_unused_parameters``), an edge
+from the loss to every parameter gives DDP an empty gradient for those that nothing else reaches, and one small
+reduction after the backward pass tells which of them any process reached. The others keep no gradient, so that the
+optimizer does not update them, as in a run of one process.
 
-Parameters that no loss has reached so far are not reduced at all. Checkpoints name them: more than two processes sum in
-an order that depends on what is reduced together, and a resumed run must compute the same bits.
+Parameters that no loss has reached so far are not reduced. Checkpoints name them: more than two processes sum in an
+order that depends on what is reduced together, and a resumed run must compute the same bits.
 """
 
 import warnings
@@ -47,22 +46,20 @@ class Copies:
         _ = self._ddp  # made at once: rank 0 gives its weights to the others before the first step
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Return the module's :class:`vlcli.engine.training_module.StepResult`."""
         return self._ddp(*args, **options)
 
     @property
     def idle(self) -> list[str] | None:
-        """Trained parameters that no loss has reached so far; None before the first step."""
+        """Names of trained parameters that no loss has reached so far; None before the first step."""
         return [name for row, name in enumerate(self.names) if row not in self._covered] if self._settled else None
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients on each process meanwhile."""
         with self._ddp.no_sync():
             yield
 
     def settle(self) -> None:
-        """Remove the gradients of parameters that no process reached; called after a step's last backward pass."""
+        """Called after a step's last backward pass; removes the gradients of parameters that no process reached."""
         reached = [row in self._reached for row in range(len(self.parameters))]
         used = torch.tensor(reached, dtype=torch.int32, device=self.parameters[0].device)
         dist.all_reduce(used, op=dist.ReduceOp.MAX)
@@ -82,7 +79,6 @@ class Copies:
             del self._ddp
 
     def release(self) -> None:
-        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

@@ -1,4 +1,4 @@
-"""Keeps a moving average of the weights, which replaces them for evaluation and export."""
+"""Keeps a moving average of the weights for evaluation and export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,9 @@ from vlcli.recipe.fields import EmaOptions
 
 
 class Ema:
-    """Averages of every trained parameter; of sharded parameters, each process averages its shards.
+    """Averages of every trained parameter, or of this process's shards.
 
-    Args:
-        options: decay, and whether it grows from 0.1 at first (``min(decay, (1 + n) / (10 + n))``).
+    With ``warmup``, update n has decay ``min(decay, (1 + n) / (10 + n))``.
 
     Raises:
         RecipeError: the decay is not between 0 and 1.
@@ -30,7 +29,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Average the weights in; called after an optimizer step."""
+        """Called after an optimizer step."""
         self.updates += 1
         growing = (1 + self.updates) / (10 + self.updates) if self.options.warmup else 1.0
         keep = min(self.options.decay, growing)
@@ -39,7 +38,7 @@ class Ema:
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
-        """Put the averages in place of the weights meanwhile."""
+        """Replace the weights by the averages meanwhile."""
         kept = {name: p.clone() for name, p in _trained(module)}
         self._put(module, self.shadow)
         try:

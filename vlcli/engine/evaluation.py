@@ -1,4 +1,4 @@
-"""Evaluates a training module, on all processes together: a task's metrics, or the objectives' mean losses."""
+"""Evaluates a training module on all processes: metrics of a task, or mean losses of the objectives."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from vlcli.tasks.base import Task
 
 
 class JointEvaluation:
-    """The collective operations of one evaluation; every one of them tells whether a process got a signal.
+    """Collective operations of one evaluation; each raises ``Stopped`` on all processes if one got a signal.
 
-    A process that got one comes to one more operation, whichever the others come to next, so that none waits in vain.
+    A process that got one joins the next operation of the others, so that none waits in vain.
     """
 
     signal = 0
 
     def gather(self, value: Any, signal: int = 0) -> list[Any]:
-        """Return every process's ``value``, in order of rank. Raises Stopped: a process got a signal."""
+        """Return every process's ``value``, in order of rank."""
         with stopping.held():
             rows = processes.collect((signal, value))
         self.signal = max(signal for signal, _ in rows)
@@ -45,19 +45,13 @@ class JointEvaluation:
         return [value for _, value in rows]
 
     def wait(self) -> None:
-        """Wait for all processes. Raises Stopped: a process got a signal."""
         self.gather(None)
 
     def share(self) -> Share:
-        """Return this process's share of the batches."""
         return Share(processes.rank(), processes.world(), self.wait, self.gather)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return the result of ``work``, which every process does.
-
-        Raises:
-            Stopped: a process got a signal; raised on all of them.
-        """
+        """Return the result of ``work``; every process calls this."""
         try:
             with stopping.opened():
                 result = work()
@@ -80,9 +74,9 @@ class TaskRunner:
     Args:
         data: a ``vlcli.data.pipeline.Pipeline``.
         workers: loader processes.
-        autocast: context of the precision to compute in.
+        autocast: context of the precision.
         label: of the progress bar.
-        folder: in which a task may keep files.
+        folder: for files of a task.
         share: of this process, if several evaluate together.
     """
 
@@ -105,22 +99,18 @@ class TaskRunner:
 
     @property
     def model(self) -> Model:
-        """The model."""
         return self.module.model
 
     @property
     def data_spec(self) -> DataSpec:
-        """Sizes and answers."""
         return self.module.model.data_spec
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
-        """Yield every batch in order (or those of other data), on the model's device."""
+        """Yield every batch of ``data`` (None: of the runner's data) in order, on the model's device."""
         yield from self._batches(self.data if data is None else data, {}, 1)
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
-        """Return the rows of ``make`` for every batch, in order; processes that evaluate together take turns.
-
-        One process computes a whole batch, so that the rows are those of a single process.
+        """Return the rows of ``make`` for every batch, in order; processes take turns at whole batches.
 
         Raises:
             Stopped: a process got a signal.
@@ -145,7 +135,7 @@ class TaskRunner:
                 bar.advance(len(batch))
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
-        """Return the passes over one batch; without gradient unless ``record`` asks for it."""
+        """Return the passes over one batch, without gradients unless ``record`` has them."""
         return _Passes(self.module, batch, record, self.autocast)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
@@ -193,7 +183,7 @@ def fingerprint(module: TrainingModule, objective: str) -> str:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode meanwhile."""
+    """Set evaluation mode, and the former mode at the end."""
     was = module.training
     module.eval()
     try:
@@ -203,14 +193,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
-    """Return the task's metrics on the runner's data; with ``one_answer`` if the model collapsed."""
+    """Return the task's metrics on the runner's data, and ``one_answer`` if the model collapsed."""
     with evaluating(runner.module), torch.no_grad():
         result = task.evaluate(runner)
     return {**result.metrics, **one_answer(result.predictions)}
 
 
 def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
-    """Return mean losses and metrics over all terms of the runner's data; ``loss`` is the weighted sum of losses."""
+    """Return mean losses and metrics over the runner's data; ``loss`` is the weighted sum of losses."""
     totals, counts = defaultdict[str, float](float), defaultdict[str, float](float)
     numbers = itertools.count(runner.share.rank, runner.share.count)
 

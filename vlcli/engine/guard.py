@@ -1,4 +1,4 @@
-"""Guards a training run: signals, dead or hanging processes, and the checkpoints from which a killed run resumes."""
+"""Handles signals, hanging processes and due checkpoints of a training run."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from vlcli.recipe.schema import Training
 
 T = TypeVar("T")
 SAVE_SECONDS = 300.0
-"""Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
+"""Without ``save_every``, a checkpoint is written at each epoch's end and after so many seconds."""
 
 
 @dataclass
@@ -28,12 +28,12 @@ class Guard:
 
     Args:
         position: of the run; the trainer advances it.
-        stop: the early stop; rank 0 decides for all.
+        stop: asked on rank 0, for all.
         save: writes the checkpoint of the present step, with these values in ``position.extra``.
         device: where the processes compare numbers.
 
     Attributes:
-        unfinished: whether a signal interrupted the evaluation that follows the present step.
+        unfinished: a signal interrupted the evaluation after the present step.
     """
 
     position: Position
@@ -51,15 +51,14 @@ class Guard:
 
     @property
     def done(self) -> bool:
-        """Whether the run has made its last step."""
         return self.position.step >= self.plan.steps or self.stop.ended
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Hold signals back until a step has ended, and end a process that hangs with one message.
+        """Hold signals back until a step has ended, and end a process that hangs.
 
         Raises:
-            Stopped: a signal came to one of the processes; the last step is in a checkpoint.
+            Stopped: a process got a signal; the last step is in a checkpoint.
         """
         alone = processes.world() == 1
         with stopping.held(), pulse.watched_alone(processes.hang_timeout()) if alone else pulse.beating():
@@ -73,7 +72,7 @@ class Guard:
                 raise
 
     def before_step(self, batches: Iterator[T]) -> Iterator[T]:
-        """Return the batches once the first of the step is loaded; a signal meanwhile ends the run before the step."""
+        """Wait for the step's first batch, then return all of them; a signal meanwhile ends the run."""
         first = self.interruptible(lambda: next(batches))
         peers.at(self.position.step)
         self._agree()
@@ -81,12 +80,7 @@ class Guard:
         return chain([first], batches)
 
     def after_step(self, *, epoch_ended: bool, resumed: bool = False) -> None:
-        """Write a checkpoint if one is due by step, epoch or clock.
-
-        Args:
-            epoch_ended: whether the step was the last of an epoch.
-            resumed: the step's checkpoint is there, but says that its evaluation is unfinished: write it again.
-        """
+        """Write a checkpoint if one is due by step, epoch or clock; ``resumed``: again, after its evaluation."""
         every, self.unfinished = self.config.save_every, False
         due = self.position.step % every == 0 if every else epoch_ended or self._clock_due
         if due or self.done or resumed:
@@ -94,18 +88,14 @@ class Guard:
 
     @contextmanager
     def evaluating(self, *, scores: bool) -> Iterator[None]:
-        """Evaluate after a step; a resumed run repeats an evaluation that a signal interrupted.
-
-        Args:
-            scores: whether this process computes the score; False: it waits for rank 0.
-        """
+        """Evaluate after a step, or (without ``scores``) wait for rank 0; if interrupted, a resumed run repeats it."""
         self.unfinished = True
         with pulse.during(pulse.EVALUATES if scores else pulse.WAITS):
             yield
         self._agree()
 
     def interruptible(self, work: Callable[[], T]) -> T | None:
-        """Return the result of ``work``; None if a signal interrupts it, which then ends the run on all processes."""
+        """Return the result of ``work``, or None if a signal interrupts it; the next agreement then ends the run."""
         try:
             with stopping.opened():
                 return work()

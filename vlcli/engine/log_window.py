@@ -5,13 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class LogWindow:
-    """Sums since the last log line.
-
-    Args:
-        sums: of an interrupted line, from a checkpoint.
+    """Sums since the last log line; ``sums`` are those of a checkpoint.
 
     Attributes:
-        speed: examples per second of the last line, for the progress bar.
+        speed: examples per second of the last line.
         waited: seconds for which training waited for batches.
     """
 
@@ -33,16 +30,15 @@ class LogWindow:
         self.examples += examples
 
     def note(self, norm: float, rate: float) -> None:
-        """Add the gradient's norm and the learning rate of a step."""
         self.add({"grad_norm": (norm, 1.0)})
         self._sums["lr"] = rate, 1.0
 
     def sums(self) -> dict[str, tuple[float, float]]:
-        """Return (total, count) by name, for a checkpoint."""
+        """Return (total, count) by name."""
         return dict(self._sums)
 
     def close(self, weight: Callable[[str], float]) -> dict[str, float]:
-        """Return the means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
+        """Return means, with ``loss`` the sum of losses times their ``weight``, and start the next window."""
         values = {name: total / count if count else 0.0 for name, (total, count) in self._sums.items()}
         losses = {n.removeprefix("loss/"): v for n, v in values.items() if n.startswith("loss/")}
         elapsed = max(time.perf_counter() - self._begun, 1e-9)

@@ -1,4 +1,4 @@
-"""Trackers of services, through accelerate's classes: Weights & Biases, MLflow, Comet, trackio."""
+"""Trackers of services through accelerate: Weights & Biases, MLflow, Comet, trackio."""
 
 import json
 import os
@@ -11,24 +11,19 @@ from vlcli.engine.trackers import Tracker
 
 
 class Online(Tracker):
-    """Base of trackers that accelerate has: a run with the stage's configuration, and every line of the log.
+    """Base of trackers of accelerate: a run with the stage's configuration and every line of the log.
 
     Args:
-        folder: the stage's folder; a run is called as it and the folder above it are.
-        project: under which runs stand together.
-        offline: keep all on this machine.
+        folder: the stage's folder; with the folder above, the run's name.
+        project: of the run.
+        offline: keep everything on this machine.
         options: further arguments of the library's function that begins a run.
     """
 
     remote = True
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        project: str = "vlcli",
-        offline: bool = False,
-        options: dict[str, Any] | None = None,
+        self, folder: Path, *, project: str = "vlcli", offline: bool = False, options: dict[str, Any] | None = None
     ) -> None:
         super().__init__(folder)
         self.project, self.offline, self.options = project, offline, options or {}
@@ -36,7 +31,7 @@ class Online(Tracker):
         self.run: Any = None
 
     def begin(self) -> Any:
-        """Return accelerate's tracker, not yet started; called once. Subclasses define it."""
+        """Return accelerate's tracker, not started; called once by :meth:`resume`. Subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} does not begin")
 
     def resume(self, step: int) -> None:

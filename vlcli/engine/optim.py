@@ -63,10 +63,7 @@ class BertAdam(torch.optim.Optimizer):
 
 
 def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """Build the optimizer of ``module``'s trainable parameters.
-
-    Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
-    """
+    """Build the optimizer; every group has ``names`` (of parameters) and ``peak`` (the highest learning rate)."""
     groups = parameter_groups(module, options)
     assert options.lr is not None, "with_rate chooses one before"
     if options.name == "bert-adam":
@@ -82,8 +79,8 @@ def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.
 def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[dict[str, Any]]:
     """Group trainable parameters by (learning rate, decay), tied weights once.
 
-    The recipe's ``groups`` go first, then those that the model or one of its parts proposes (``parameter_groups``);
-    layer-wise decay multiplies the rate by ``layer_decay ** (depth of the deepest layer + 1 - depth)``.
+    The recipe's ``groups`` precede those of ``parameter_groups`` of the model and its parts. Layer-wise decay
+    multiplies the rate by ``layer_decay ** (depth of the deepest layer + 1 - depth)``.
 
     Raises:
         RecipeError: nothing is trainable, or a pattern of the recipe matches nothing.
@@ -141,11 +138,7 @@ def _layer_factors(module: TrainingModule, decay: float) -> Callable[[str], floa
 
 
 def freeze(module: TrainingModule, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
-    """Freeze parameters by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
-
-    Returns:
-        Numbers of parameters: ``trained`` and ``total``.
-    """
+    """Freeze parameters by patterns (searched; ``frozen`` wins); return their numbers, ``trained`` and ``total``."""
     open_patterns = [Searcher(p, "trainable") for p in (["."] if trainable is None else trainable)]
     shut_patterns = [Searcher(p, "frozen") for p in frozen]
     own = {name: parameter for name, parameter in module.named_parameters() if not name.startswith("teacher.")}

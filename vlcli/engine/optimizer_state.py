@@ -20,11 +20,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def write_state(folder: Path | None, optimizer: torch.optim.Optimizer, **more: Any) -> dict[str, Tensor]:
-    """Write groups, numbers and ``more`` to ``folder/optimizer.json``, and return the state's tensors.
-
-    Args:
-        folder: of the checkpoint; None: another process writes the file.
-    """
+    """Return the state's tensors; write groups, numbers and ``more`` to ``folder/optimizer.json`` (None: do not)."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
     for name, parameter in parameters_of(optimizer).items():

@@ -1,4 +1,4 @@
-"""Score of an evaluation, early stopping, the weights that a training returns, and its outcome."""
+"""Score of an evaluation, early stopping, and the outcome of a training."""
 
 import math
 import time
@@ -11,12 +11,7 @@ from vlcli.recipe.fields import StopOptions
 
 
 class EarlyStop:
-    """Counts validations and training time; on rank 0, whose answer all processes follow.
-
-    Args:
-        options: of the recipe; None: training runs to its last step.
-        saved: what :meth:`state` returned when the checkpoint was written, so that a resumed run counts on.
-    """
+    """Counts validations and training time on rank 0; ``saved`` is the :meth:`state` of a checkpoint."""
 
     def __init__(self, options: StopOptions | None, saved: Mapping[str, Any]) -> None:
         self.options = options or StopOptions.model_construct()  # neither patience nor minutes
@@ -26,7 +21,7 @@ class EarlyStop:
         self._begun = time.monotonic() - saved.get("seconds", 0.0)
 
     def state(self) -> dict[str, Any]:
-        """Return the counts for a checkpoint; empty without options."""
+        """Return the counts for a checkpoint; empty without ``patience`` and ``minutes``."""
         if self.options.patience is None and self.options.minutes is None:
             return {}
         seconds = time.monotonic() - self._begun
@@ -40,12 +35,12 @@ class EarlyStop:
             self._stale += 1
 
     def due(self) -> bool:
-        """Whether the patience or the time of the recipe is used up."""
+        """Whether ``patience`` or ``minutes`` of the recipe are used up."""
         minutes = self.options.minutes
         return self._impatient() or (minutes is not None and time.monotonic() - self._begun > 60 * minutes)
 
     def reason(self, step: int, steps: int) -> str:
-        """Return why training ended at ``step`` of ``steps``; empty if it ended at its last step."""
+        """Return why training ended at ``step`` of ``steps``, or "" at the last one."""
         if not self.ended or step >= steps:
             return ""
         if self.options.minutes is None or self._impatient():
@@ -58,20 +53,16 @@ class EarlyStop:
 
 @dataclass(frozen=True)
 class Score:
-    """Result of an evaluation during training.
-
-    Attributes:
-        value: by which the best weights are chosen; higher is better.
-    """
+    """Result of an evaluation during training; the best weights have the highest ``value``."""
 
     metrics: dict[str, float]
     value: float
 
 
 Evaluate = Callable[[Autocast, int], Score]
-"""Scores the training module in a precision, for an epoch; called on rank 0 only.
+"""Scores the training module in a precision, for an epoch; called on rank 0.
 
-If its attribute ``joint`` is true, it is called on all processes, and its method ``alone`` on rank 0 only.
+If its attribute ``joint`` is true, it is called on all processes, and its method ``alone`` on rank 0.
 """
 
 
@@ -80,13 +71,11 @@ class TrainingOutcome:
     """Outcome of a training.
 
     Attributes:
-        steps: optimizer steps done.
-        epochs: whole epochs done.
         losses: means of the last log line.
         metrics: of the best evaluation.
-        best: the step of that evaluation; -1: there was none.
-        examples: examples seen by all processes.
-        stopped: why training ended before its last step; empty if it did not.
+        best: step of that evaluation; -1: there was none.
+        examples: seen by all processes.
+        stopped: why training ended before its last step, or "".
     """
 
     steps: int

@@ -1,9 +1,8 @@
 """Ends processes that train together, with one message, when one of them dies or hangs.
 
-A thread of each process holds a connection to rank 0, which the operating system closes when the process dies. Rank 0
-prints the message (rank 1 if rank 0 is gone) and ends the other processes. A process counts as hung if for
-``hang_timeout`` seconds it has not begun a step that others have begun, has not changed its work
-(:mod:`vlcli.engine.pulse`), or its thread has not answered.
+A thread of each process holds a connection to rank 0, which closes when the process dies. Rank 0 prints the message
+(rank 1 if rank 0 is gone) and ends the others. A process hangs if for ``hang_timeout`` seconds it has not begun a step
+that others have begun, has not changed its work (:mod:`vlcli.engine.pulse`), or its thread has not answered.
 """
 
 import json
@@ -44,7 +43,7 @@ class Watch:
         self.over = False
 
     def open(self) -> None:
-        """Connect all processes to rank 0; every process calls this."""
+        """Connect to rank 0 and start the thread; every process calls this."""
         address, listening = os.environ.get("MASTER_ADDR", "127.0.0.1"), None
         if self.rank == 0:
             try:
@@ -85,7 +84,6 @@ class Watch:
                 link.sendall(json.dumps(message).encode() + b"\n")
 
     def at(self, step: int) -> None:
-        """Report that this process begins a step."""
         if self.rank:
             self._say(0, at=step)
         else:
@@ -97,13 +95,13 @@ class Watch:
             self.newest, self.since = step, time.monotonic()
 
     def bye(self) -> None:
-        """Report that this process has finished or was asked to end."""
+        """Called when this process has finished or was asked to end."""
         self.over = True
         for rank in self.links:
             self._say(rank, bye=True)
 
     def failed(self, error: Exception) -> None:
-        """Report an error of this process; if another process prints the message, this one ends here."""
+        """Called with an error of this process; ends it if another process prints the message."""
         if _is_consequence(error):
             time.sleep(_FOLLOWING)  # meanwhile the thread learns which process is gone, and ends this one
         if self.rank == 0:
@@ -265,14 +263,14 @@ _current: list[Watch] = []
 
 
 def at(step: int) -> None:
-    """Report that this process begins a step; does nothing if it trains alone."""
+    """Report that this process begins a step, if it is watched."""
     if _current:
         _current[-1].at(step)
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch the other processes of the run meanwhile; the process group must be initialised.
+    """Watch the processes of an initialised process group meanwhile.
 
     Raises:
         VlcliError: a collective operation failed because another process is gone or does not answer.

@@ -28,25 +28,25 @@ PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def resolve_device(name: str | None) -> str:
-    """Return the device of that name; for ``auto`` or None the best available.
-
-    Raises:
-        UsageError: there is no such device.
-    """
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    known = [kind for kind, is_there in there.items() if is_there]
+    """Return the device of that name; for ``auto`` or None the best available. Raises UsageError: no such device."""
+    counts = {"cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0}
+    counts |= {"mps": int(torch.backends.mps.is_available()), "cpu": 1}
+    known = [kind for kind, count in counts.items() if count]
     if name is None or name == "auto":
         return known[0]
-    if name.split(":")[0] not in known:
-        raise UsageError("This device is not there.", got=name, expected=", ".join(known), hint="--device auto")
-    return name
+    kind, colon, index = name.partition(":")
+    if kind not in known or (colon and not (index.isdecimal() and int(index) < counts[kind])):
+        expected = ", ".join(kind if counts[kind] == 1 else f"{kind}:0 to {kind}:{counts[kind] - 1}" for kind in known)
+        raise UsageError("This device is not there.", got=name, expected=expected, hint="--device auto")
+    return name if kind == "cuda" else kind
 
 
 def start(device: str, precision: str = "float32") -> Accelerator:
     """Return an Accelerator for a stage; process group and ranks come from torchrun or accelerate's launcher.
 
     Raises:
-        UsageError: fp16 on a CPU.
+        UsageError: there is no such device, or fp16 on a CPU.
+        VlcliError: the processes do not reach one another.
     """
     chosen = resolve_device(device)
     if chosen == "cpu" and precision == "fp16":
@@ -96,16 +96,16 @@ def _rejoin(backend: str, timeout: timedelta | None) -> None:
 
 
 def set_hang_timeout(seconds: float) -> None:
-    """Set the recipe's hang timeout, which the environment variable overrides."""
+    """Set the recipe's hang timeout; see :func:`hang_timeout`."""
     global _seconds
     _seconds = seconds
 
 
 def hang_timeout() -> float:
-    """Return the seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
+    """Return the seconds after which a process hangs: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
 
     Raises:
-        UsageError: it is no number of seconds.
+        UsageError: the variable is no number from 1 to 2,592,000.
     """
     said = os.environ.get("VLCLI_HANG_TIMEOUT", str(_seconds))
     seconds = math.nan
@@ -118,7 +118,7 @@ def hang_timeout() -> float:
 
 
 def patient_group() -> Any:
-    """Return the group for long waits, on the CPU; None for a single process."""
+    """Return the gloo group for long waits; None for a single process."""
     return _patient.get("all") if world() > 1 else None
 
 
@@ -178,10 +178,10 @@ def wait() -> None:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """Return the rows of all processes in rank order: (B, ...) to (sum of B, ...), with gradient to every process.
+    """Return the rows of all processes in rank order, (B, ...) to (sum of B, ...), with gradient to every process.
 
-    The backward pass sums the gradients of all processes: a loss over gathered rows has the gradient that one process
-    with all rows would compute. Processes may hold different numbers of rows.
+    The backward pass sums the gradients of all processes: a loss over gathered rows has the gradient of one process
+    with all rows.
     """
     if world() == 1:
         return tensor
@@ -216,11 +216,7 @@ class _Gather(torch.autograd.Function):
 
 
 def seed_step(seed: int, step: int, part: int = 0, stream: int | None = None) -> None:
-    """Seed every generator from (seed, step, part of the step, stream), so that a resumed run draws the same numbers.
-
-    Args:
-        stream: the rank by default; another number if it must not matter which process takes the step.
-    """
+    """Seed every generator from (seed, step, part of the step, ``stream``, by default the rank)."""
     stream = rank() if stream is None else stream
     word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, stream]).generate_state(1, np.uint64)[0])
     # torch.manual_seed notes the call stack for each kind of device that it could seed later: half a millisecond.
@@ -233,7 +229,7 @@ _other_devices = cache(torch.accelerator.is_available)
 
 
 def use_threads(wanted: int | None) -> int:
-    """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the cores that others leave free."""
+    """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the number of idle cores."""
     variable = os.environ.get("OMP_NUM_THREADS", "")
     count = wanted or (int(variable) if variable.isdigit() and int(variable) > 0 else _free_cores())
     torch.set_num_threads(count)
@@ -247,10 +243,7 @@ def _free_cores() -> int:
 
 
 def busy_cores(cores: Set[int], seconds: float = 0.3) -> float:
-    """Return how many of ``cores`` other programs keep busy, measured over ``seconds``.
-
-    Without /proc/stat this is the load average of the last minute.
-    """
+    """Return how many of ``cores`` other programs keep busy over ``seconds`` (without /proc/stat: the load average)."""
     try:
         before, spent, began = _ticks(cores), sum(os.times()[:2]), time.monotonic()
         time.sleep(seconds)

@@ -1,8 +1,7 @@
 """Records what a training process does and since when, to detect one that hangs.
 
-The trainer notes every change of work (:func:`note`); a thread of the process (:func:`watched_alone`), or of the
-processes that train together (:mod:`vlcli.engine.peers`), compares the time since the last note with a limit. Time in
-which the whole process was stopped (SIGSTOP, a suspended job) does not count.
+The trainer notes every change of work (:func:`note`); a thread (:func:`watched_alone`, :mod:`vlcli.engine.peers`)
+compares the time since the last note with a limit. Time in which the process was stopped (SIGSTOP) does not count.
 """
 
 import multiprocessing
@@ -27,34 +26,24 @@ HINT = (
 
 
 class Pulse:
-    """The work of this process.
-
-    Attributes:
-        doing: the work; empty outside a training, where nothing is watched.
-        since: when it began, by the monotonic clock.
-    """
+    """The work of this process since ``time.monotonic() == since``; outside a training ``doing`` is empty."""
 
     def __init__(self) -> None:
         self.doing, self.since = "", time.monotonic()
         self._looked = time.monotonic()
 
     def begin(self) -> None:
-        """Begin a training."""
         self.note(COMPUTES)
         self._looked = self.since
 
     def note(self, doing: str) -> None:
-        """Begin, or go on with, ``doing``."""
         self.doing, self.since = doing, time.monotonic()
 
     def look(self) -> float:
-        """Return seconds since the last note; a watching thread calls this every few seconds.
-
-        A look that comes late means that the whole process stood still: that time is taken off.
-        """
+        """Return seconds since the last note; called by the watching thread every few seconds."""
         now = time.monotonic()
         gap, self._looked = now - self._looked, now
-        if gap > 5 * EVERY:
+        if gap > 5 * EVERY:  # the whole process stood still
             self.since = min(self.since + gap, now)  # the last note may be younger than the last look
         return now - self.since if self.doing else 0.0
 
@@ -63,14 +52,14 @@ _pulse = Pulse()
 
 
 def note(doing: str) -> None:
-    """Begin, or go on with, ``doing`` if the process is training."""
+    """Note the work of a training process: it begins, or goes on."""
     if _pulse.doing:
         _pulse.note(doing)
 
 
 @contextmanager
 def during(doing: str) -> Iterator[None]:
-    """Note other work than computing until the block ends."""
+    """Note ``doing`` until the block ends, then computing."""
     note(doing)
     try:
         yield
@@ -79,14 +68,14 @@ def during(doing: str) -> Iterator[None]:
 
 
 def look() -> tuple[float, str, str]:
-    """Return seconds since the last note, the work, and the line of code where the main thread is."""
+    """Return seconds since the last note, the work, and the :func:`place` of the main thread."""
     idle = _pulse.look()
     return idle, _pulse.doing, place() if idle > 0.5 else ""
 
 
 @contextmanager
 def beating() -> Iterator[None]:
-    """Watch the process until the block ends: if it notes nothing for too long, it counts as hung."""
+    """Record the work of a training until the block ends."""
     _pulse.begin()
     try:
         yield
@@ -95,7 +84,7 @@ def beating() -> Iterator[None]:
 
 
 def place() -> str:
-    """Return file, line and function of the main thread, of the innermost frame in this project's code."""
+    """Return file, line and function of the main thread's innermost frame in vlcli."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     innermost, inside = frame, None
     while frame is not None and inside is None:
@@ -108,7 +97,7 @@ def place() -> str:
 
 @contextmanager
 def watched_alone(limit: float) -> Iterator[None]:
-    """Watch a training in one process, and end it with one message after ``limit`` seconds without a note."""
+    """Watch a training in one process, and end it after ``limit`` seconds without a note."""
     over = threading.Event()
 
     def watch() -> None:

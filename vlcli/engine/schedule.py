@@ -1,4 +1,4 @@
-"""Computes the number of steps of a training, and the learning rate of each step."""
+"""Computes the number of steps of a training and the learning rate of each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ from vlcli.recipe.schema import Training
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Numbers of batches and steps.
-
-    Attributes:
-        batches: per epoch.
-        steps: optimizer steps of the whole training.
-        drop_last: whether an epoch's last, smaller batch is left out.
-    """
+    """Batches of an epoch, optimizer steps of the training, and whether an epoch's last, smaller batch is left out."""
 
     batches: int
     steps: int
@@ -30,7 +24,7 @@ class StepPlan:
 
     @classmethod
     def of(cls, examples: int, config: Training, world: int) -> StepPlan:
-        """Compute the plan for a number of examples; of ``steps`` and ``epochs`` whichever ends first, else one epoch.
+        """Compute the plan: ``steps`` or ``epochs``, whichever ends first, else one epoch.
 
         Raises:
             RecipeError: a batch is smaller than the number of processes.
@@ -39,7 +33,6 @@ class StepPlan:
         if size < world:
             problem = Problem("batch_size", "a batch must hold an example for every process", got=f"{size} for {world}")
             raise RecipeError([problem])
-        # Fewer examples than one batch: the batch is what there is.
         drop = examples >= config.batch_size
         batches = max(1, examples // config.batch_size)
         per_epoch = -(-batches // config.accumulate)
@@ -56,14 +49,10 @@ WARMUP, WARMUP_SHARE, BETA = 200, 0.2, 0.98
 
 
 def rule(shape: NetworkShape, batch: int) -> float:
-    """Return the highest learning rate for AdamW, to two digits.
+    """Return the peak learning rate for AdamW, to two digits (trials: docs/learning.md).
 
-    It falls with the square root of the width and, in post-norm networks, with the depth to the power 3/4; it rises
-    with the square root of the batch. Without layers that hold a layer norm (convolutions, one hidden layer) the width
-    does not count. docs/learning.md has the trials behind it.
-
-    Args:
-        batch: examples of an optimizer step, over all processes.
+    It is proportional to width^-1/2, in post-norm networks to depth^-3/4, and to batch^1/2 (examples of an optimizer
+    step over all processes). Without layers with a layer norm the width does not count.
     """
     depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else PRE_NORM
     width = shape.width if shape.depth else BASE_WIDTH
@@ -72,15 +61,15 @@ def rule(shape: NetworkShape, batch: int) -> float:
 
 
 def batch_of(config: Training, examples: int) -> int:
-    """Return the number of examples of an optimizer step, over all processes."""
+    """Return the examples of an optimizer step over all processes."""
     return min(config.batch_size, examples) * config.accumulate
 
 
 def with_rate(config: Training, shape: NetworkShape, examples: int, steps: int) -> tuple[Training, str]:
-    """Return the configuration with a learning rate, and one line on its choice; empty if the recipe states the rate.
+    """Return the configuration with a learning rate, and a line on its choice, or "" if the recipe states the rate.
 
-    With the rate come, where the recipe does not state them, a warm-up of 200 steps (of fewer than 1,000 steps a fifth,
-    of more than 4,000 the usual share) and a second beta of 0.98.
+    If the recipe does not state them, warm-up is 200 steps (of fewer than 1,000 steps a fifth, of more than 4,000 the
+    usual share) and the second beta 0.98.
     """
     optimizer, schedule = config.optimizer, config.schedule
     if optimizer.lr is not None:
@@ -105,37 +94,24 @@ def _described(config: Training, shape: NetworkShape, batch: int) -> str:
 
 
 def factor(index: int, total: int, options: ScheduleOptions, *, count_after: bool = False) -> float:
-    """Return the factor of the peak rate for update number ``index`` (0-based) of ``total``.
+    """Return the factor of the peak rate for update ``index`` (0-based) of ``total``.
 
-    ``warmup`` below 1 is a share of ``total``, else a number of steps; ``end`` is a share of the peak.
-
-    Args:
-        count_after: the step is counted after it is used, so that the first update of a warm-up has factor 0
-            (BertAdam); else the warm-up ends with the full rate and the decay starts from it.
+    ``warmup`` below 1 is a share of ``total``, else a number of steps; ``end`` is a share of the peak. With
+    ``count_after`` the first update of a warm-up has factor 0 (BertAdam), else the last has factor 1.
     """
     warm = options.warmup * total if options.warmup < 1 else options.warmup
     if index < warm:
         return min(1.0, (index if count_after else index + 1) / warm)
     if options.name == "step":
         return options.factor ** sum(index >= round(drop * total) for drop in options.drops)
-    left = min(1.0, (index - warm) / max(total - warm, 1e-9))
-    return options.end + (1 - options.end) * _shape(options, left)
-
-
-def _shape(options: ScheduleOptions, done: float) -> float:
-    if options.name == "constant":
-        return 1.0
-    if options.name == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * done))
-    return float((1 - done) ** (options.power if options.name == "polynomial" else 1.0))
+    done = min(1.0, (index - warm) / max(total - warm, 1e-9))
+    shapes = {"constant": 1.0, "cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done}
+    shape = shapes[options.name] if options.name in shapes else float((1 - done) ** options.power)
+    return options.end + (1 - options.end) * shape
 
 
 def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, steps: int) -> float:
-    """Set the learning rates of step ``step`` (0-based) of ``steps``, and return that of a group with factor 1.
-
-    Raises:
-        RecipeError: the rate is not finite.
-    """
+    """Set the learning rates of ``step`` (0-based); return that of factor 1. Raises RecipeError: it is not finite."""
     share = factor(step, steps, config.schedule, count_after=config.optimizer.name == "bert-adam")
     rate = share * (config.optimizer.lr or 0.0)
     if not math.isfinite(rate):

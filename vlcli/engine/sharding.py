@@ -1,10 +1,8 @@
 """Shards parameters over the processes of a run (FSDP2, ``torch.distributed.fsdp.fully_shard``).
 
-Every block of the model's stacks is gathered for its forward and backward pass; parameters outside blocks (embeddings,
-heads, norms) stay gathered between forward and backward. FSDP2 cannot shard parameters without a dimension (learnt
-temperatures): every process holds them, and their gradients are averaged here.
-
-Optimizer, moving average and momentum copies work element by element, so they run on each process's shards as on plain
+Every block of the model's stacks is gathered for its forward and backward pass; parameters outside blocks stay gathered
+between forward and backward. FSDP2 cannot shard scalars (learnt temperatures): every process holds them, and their
+gradients are averaged here. Optimizer, moving average and momentum copies work on each process's shards as plain
 tensors: torch's fused and foreach updates refuse a mixture of DTensors and plain tensors.
 """
 
@@ -31,10 +29,9 @@ DIMENSION = "shard"
 
 
 class Shards:
-    """Distributes the parameters of a training module over the processes.
+    """Distributes the parameters of a training module, which is on its device, over the processes.
 
     Args:
-        module: on its device; with a ``mode`` its parameters become shards.
         mode: ``none``: every process holds all parameters (DDP); ``full``: each holds its shards; ``hybrid``: the
             processes of one machine hold shards, and machines hold copies.
     """
@@ -66,7 +63,7 @@ class Shards:
     def prepare(
         self, accelerator: Any, optimizer: torch.optim.Optimizer, idle: Sequence[str] | None = None
     ) -> tuple[Any, Any]:
-        """Return the module as the training loop calls it, and its optimizer; ``idle``: see :class:`Copies`."""
+        """Return module and optimizer for the training loop; ``idle``: see :class:`Copies`."""
         # Precision alone: no DDP, and no move, after which shares would lie elsewhere than the optimizer knows.
         module = accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True)
         if not self.active and processes.world() > 1:
@@ -76,7 +73,7 @@ class Shards:
         return self.copies or module, wrapped
 
     def localise(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """Return the same optimizer over this process's shards, as plain tensors."""
+        """Return the optimizer, now over this process's shards as plain tensors."""
         if self.active:
             for group in optimizer.param_groups:
                 group["params"] = [nn.Parameter(local(p)) if is_share(p) else p for p in group["params"]]
@@ -90,7 +87,6 @@ class Shards:
                     share.grad, sharded.grad = None if sharded.grad is None else local(sharded.grad), None
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Accumulate gradients on each process meanwhile (DDP)."""
         return nullcontext() if self.copies is None else self.copies.no_sync()
 
     def average_rest(self) -> None:
@@ -108,7 +104,7 @@ class Shards:
             parameter.grad = value.to(parameter.dtype) if count else None
 
     def total_norm(self, grads: list[Tensor]) -> Tensor:
-        """Return the norm of the whole gradient, of which this process holds shards."""
+        """Return the norm of the whole gradient."""
         plain = [grad for grad in grads if not is_share(grad)]
         if self.mesh is None:
             return torch.nn.utils.get_total_norm(plain)
@@ -117,7 +113,6 @@ class Shards:
         return (square + torch.nn.utils.get_total_norm(plain).square()).sqrt() if plain else square.sqrt()
 
     def clip(self, trained: list[nn.Parameter], limit: float, norm: Tensor) -> None:
-        """Scale the gradients so that their norm is at most ``limit``."""
         if not self.active:
             torch.nn.utils.clip_grads_with_norm_(trained, limit, norm)
             return
@@ -125,10 +120,9 @@ class Shards:
         torch._foreach_mul_([local(p.grad) for p in trained if p.grad is not None], factor)
 
     def agreed(self, total: Tensor) -> Tensor:
-        """Return the loss, with an empty gradient for parameters outside blocks that only other processes use now.
+        """Return the loss, with an empty gradient for parameters outside blocks that only other processes use.
 
-        All processes must reduce the same gradients, and which of them a loss reaches may depend on the batch (an
-        objective without a single row). A parameter that no process uses keeps no gradient and is not updated.
+        All processes must reduce the same gradients; which of them a loss reaches may depend on the batch.
         """
         if not self.active or total.grad_fn is None:
             return total
@@ -143,7 +137,7 @@ class Shards:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Gather all parameters on every process meanwhile; computing then needs no other process."""
+        """Gather all parameters on every process meanwhile, which can then compute alone."""
         self._gather()
         try:
             yield
@@ -157,7 +151,7 @@ class Shards:
                 self._hooks.clear()
 
     def dissolve(self, averages: dict[str, Tensor]) -> None:
-        """Gather all parameters and averages for good: they are plain tensors from here on."""
+        """Turn all parameters and averages into plain, whole tensors for good."""
         if self.copies is not None:
             self.copies.release()
             self.copies = None
@@ -183,7 +177,7 @@ class Shards:
         return [part for part in self.module.modules() if hasattr(part, "unshard")]
 
     def spread(self, name: str, share: Tensor) -> Tensor:
-        """Return the DTensor of which every process holds a ``share``, laid out as the parameter ``name``."""
+        """Return the DTensor of which this process holds ``share``, laid out as the parameter ``name``."""
         like = self.sharded.get(name)
         if like is None or not share.ndim:
             return share
@@ -193,7 +187,7 @@ class Shards:
         return DTensor.from_local(share, mesh, layout, run_check=False, shape=like.shape, stride=like.stride())
 
     def part_of(self, name: str, value: Tensor) -> Tensor:
-        """Return this process's shard of a whole tensor, sharded as the parameter ``name`` is (or all of it)."""
+        """Return this process's shard of a whole tensor, laid out as the parameter ``name``."""
         like = self.sharded.get(name)
         if like is None or value.shape != like.shape:
             return value
@@ -203,11 +197,11 @@ class Shards:
         return local(distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None))
 
     def state(self) -> dict[str, Tensor]:
-        """Return the module's state: tied names hold one tensor; shards are :class:`DTensor`."""
+        """Return the module's state; tied names hold one tensor, shards are DTensors."""
         return dict(self.module.state_dict(keep_vars=True))
 
     def gathered(self) -> dict[str, Tensor]:
-        """Return the module's whole state on rank 0, an empty one elsewhere; every process calls this."""
+        """Return the whole state on rank 0, else an empty one; every process calls this."""
         if not self.active:
             return dict(self.module.state_dict())
         whole: dict[int, Tensor] = {}
@@ -219,21 +213,18 @@ class Shards:
 
 
 def is_share(value: Tensor) -> TypeGuard[DTensor]:
-    """Return whether the tensor is a ``torch.distributed.tensor.DTensor``."""
+    """Whether the tensor is a ``torch.distributed.tensor.DTensor``."""
     return hasattr(value, "to_local")
 
 
 def local(value: Tensor) -> Tensor:
-    """Return this process's shard of a tensor, sharing its memory; a plain tensor itself."""
+    """Return this process's shard of a tensor (all of a plain one), detached, sharing its memory."""
     plain: Any = value.detach()
     return cast("Tensor", plain.to_local() if is_share(value) else plain)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """Return the blocks of the module's stacks that share no parameter with any other module.
-
-    A stack is a module with the attribute ``checkpointing``; its blocks are the members of its module lists.
-    """
+    """Return the blocks (members of module lists of modules with ``checkpointing``) that share no parameter."""
     stacks = [part for part in module.modules() if hasattr(part, "checkpointing")]
     lists = [part for stack in stacks for part in stack.children() if isinstance(part, nn.ModuleList)]
     blocks = [block for part in lists for block in part]

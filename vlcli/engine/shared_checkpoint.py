@@ -32,7 +32,7 @@ PLAIN, FOLDER = "plain.safetensors", "shards"
 
 @contextmanager
 def together(final: Path) -> Iterator[Path]:
-    """Fill a folder with all processes; it appears under its name complete or not at all."""
+    """Fill a folder by all processes; it appears complete or not at all."""
     if processes.rank() == 0:
         with new_folder(final) as folder:
             processes.share(str(folder))
@@ -45,13 +45,11 @@ def together(final: Path) -> Iterator[Path]:
 def write(
     folder: Path, shards: Shards, optimizer: torch.optim.Optimizer, ema: Ema | None, where: str
 ) -> dict[str, Any]:
-    """Write weights, optimizer and averages; every process calls this.
-
-    Returns:
-        Size and checksum of every file, by its path below ``folder``.
+    """Write weights, optimizer and averages; return size and checksum of every file by path. Every process calls this.
 
     Raises:
-        VlcliError: a weight or an average is not finite; no space is left.
+        VlcliError: a weight or an average is not finite.
+        OSError: the disk is full.
     """
     first, tied = _distinct(shards)
     tensors = {f"model:{name}": value.detach() for name, value in first.items()}
@@ -129,14 +127,7 @@ def load(folder: Path, shards: Shards, optimizer: torch.optim.Optimizer, ema: Em
 
 
 def weights(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
-    """Read the whole weights in one process, tied names holding one tensor.
-
-    Args:
-        averaged: read the moving averages of weights that have one.
-
-    Raises:
-        DataError: they cannot be read.
-    """
+    """Read the whole weights (or averages) in one process; tied names hold one tensor. Raises DataError: unreadable."""
     wanted = ("model:", "ema:") if averaged else ("model:",)
     whole = {name: torch.zeros(shape) for name, shape in _shapes(folder).items() if name.startswith(wanted)}
     _read_shards(folder, whole, alone=True)

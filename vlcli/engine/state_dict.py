@@ -19,22 +19,19 @@ def load_state_dict(
     key: str | None = None,
     allow_unmatched: Iterable[str] = (),
 ) -> LoadReport:
-    """Loads tensors in memory as ``from: FILE`` of a recipe loads a file's; after an error the model is as it was.
+    """Loads tensors in memory as ``from: FILE`` of a recipe loads a file; after an error the model is as before.
 
-    Prefixes that wrappers put before all names go (``module.``, ``model.``), then the model's ``adapt`` converts names.
+    Prefixes of wrappers (``module.``, ``model.``) are removed, then the model's ``adapt`` converts names.
 
     Args:
         model: of ``vlcli.model(...)``, or ``vlcli.load(...).model``.
         state: tensors by name, or a checkpoint that holds them under some key (``{"model": {...}, "epoch": 3}``).
-        names: new prefixes by those that they replace, as ``rename`` in a recipe; or a function of each name.
-        key: of the state dict, where a checkpoint holds several; None: the averaged one, else the first.
+        names: new prefixes by old ones, as ``rename`` in a recipe; or a function of each name.
+        key: of the state dict in a checkpoint; None: the averaged one, else the first.
         allow_unmatched: patterns (searched) of the model's names that may keep their values.
 
-    Returns:
-        Names by how they were loaded; printed, a line for each list.
-
     Raises:
-        DataError: a weight of the model is in no source or of another shape, or ``names`` or ``key`` fits nothing.
+        DataError: a weight of the model is missing or of another shape, or ``names`` or ``key`` fits nothing.
     """
     where, before = Path("the state dict"), {name: value.clone() for name, value in model.state_dict().items()}
     states, prefixes = states_of(state, where), names if isinstance(names, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Trackers: write the numbers of a run while it trains."""
+"""Trackers write the numbers of a run while it trains."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from vlcli.progress import Progress
 
 
 class Tracker:
-    """Base of every tracker; only rank 0 makes one.
+    """Base of every tracker; built on rank 0.
 
     Attributes:
-        remote: it needs a service: an error of its methods ends the tracker, not the training.
+        remote: it needs a service; an error ends the tracker, not the training.
 
     Args:
         folder: the stage's folder.
@@ -28,9 +28,7 @@ class Tracker:
         self.folder = folder
 
     def resume(self, step: int) -> None:
-        """Prepare for a run.
-
-        Called once before the first step. Lines after ``step`` will come again. Nothing by default.
+        """Prepare for a run; called once before the first step. Lines after ``step`` will come again.
 
         Args:
             step: optimizer steps already done; 0 for a new run.
@@ -49,7 +47,7 @@ class Tracker:
         raise NotImplementedError(f"{type(self).__name__} does not log")
 
     def close(self) -> None:
-        """Write what is pending; called once after the last step. Nothing by default."""
+        """Write what is pending; called once after the last step."""
 
 
 class JsonLines(Tracker):
@@ -103,7 +101,7 @@ class TensorBoard(Tracker):
 
 
 def tell(trackers: list[Tracker], call: Callable[[Tracker], None], progress: Progress) -> None:
-    """Call each tracker; one that is ``remote`` and fails leaves the list, with a warning."""
+    """Call each tracker; a ``remote`` one that fails is removed with a warning."""
     for tracker in list(trackers):
         try:
             call(tracker)
@@ -117,7 +115,7 @@ def tell(trackers: list[Tracker], call: Callable[[Tracker], None], progress: Pro
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a JSON-lines log, without one that a kill cut short."""
+    """Return the lines of a JSON-lines log, without truncated ones."""
     lines: list[dict[str, Any]] = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         with suppress(ValueError):

@@ -40,8 +40,7 @@ class Trainer:
 
     An optimizer step takes ``accumulate`` batches of ``batch_size`` examples, summed over all processes. Random numbers
     of a step depend on (seed, step, rank), batches on (seed, epoch): on a CPU with the same number of threads, a
-    resumed run computes the same bits as one that was not interrupted. What ends or saves a run is in
-    :class:`vlcli.engine.guard.Guard`.
+    resumed run computes the same bits as an uninterrupted one. :class:`vlcli.engine.guard.Guard` saves and stops.
 
     Args:
         data: a ``vlcli.data.pipeline.Pipeline``.
@@ -108,11 +107,11 @@ class Trainer:
         return position
 
     def run(self) -> TrainingOutcome:
-        """Train to the end of the plan.
+        """Train to the last step.
 
         Raises:
             VlcliError: the loss, the gradient or a weight is not finite, or the disk is full.
-            Stopped: a signal came; a checkpoint is written.
+            Stopped: a process got a signal; a checkpoint is written.
         """
         position = self.position
         with self.guard.watching():
@@ -275,13 +274,10 @@ class Trainer:
                 self.checkpoints.save_best(self.module, position)
 
     def select_weights(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
-        """Return the weights with the best validation score, or the last weights if the run has no validation.
+        """Return the outcome and the state dict of the best weights (the last without validation); for rank 0.
 
-        For rank 0. If the file with the best weights is damaged, they are read from the checkpoint of the same step. If
-        that checkpoint is gone too, the last weights are scored and returned.
-
-        Returns:
-            The outcome, whose ``best`` step and metrics belong to the returned weights, and the state dict.
+        If the best weights are damaged, they are read from the checkpoint of the same step; if that is gone too, the
+        last weights are scored and returned, with ``best`` and metrics of the outcome changed.
         """
         if outcome.best >= 0:
             try:

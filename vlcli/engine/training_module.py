@@ -29,13 +29,7 @@ OTHER_MODEL = "choose another model or drop the objective (vlcli show NAME tells
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of a recipe's ``objectives``.
-
-    Attributes:
-        name: ``as`` of the entry, else the registered name.
-        spec: the component and its parameters.
-        options: weight and epochs.
-    """
+    """One entry of a recipe's ``objectives``, called as its ``as`` or else its component."""
 
     name: str
     spec: Spec
@@ -43,25 +37,22 @@ class Part:
 
     @classmethod
     def of(cls, entry: Any) -> Part:
-        """Split a recipe's entry, which mixes the component's parameters with those of :class:`ObjectiveOptions`."""
+        """Split a recipe's entry into the component's parameters and :class:`ObjectiveOptions`."""
         spec = as_spec(entry)
         name = str(spec.pop("as", spec["name"]))
         return cls(name, spec, ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS}))
 
     def active(self, epoch: int) -> bool:
-        """Return whether the objective has an effect in this epoch (``until_epoch`` is the first without it)."""
+        """Whether the objective counts in this epoch; ``until_epoch`` is the first without it."""
         until = self.options.until_epoch
         return epoch >= self.options.from_epoch and (until is None or epoch < until)
 
 
 @dataclass
 class StepResult:
-    """Losses of one batch.
+    """Losses of one batch: the scalar ``total`` for backward, and detached, unweighted means over all processes.
 
     Attributes:
-        total: the scalar to call backward on.
-        losses: unweighted means over all processes, detached.
-        metrics: means over all processes, detached.
         sums: totals and counts of the losses, then of the metrics (L, 2), float64.
     """
 
@@ -74,11 +65,8 @@ class StepResult:
 class TrainingModule(nn.Module):
     """A model, its objectives and, if one of them needs it, a momentum copy of the model (``teacher``).
 
-    The loss is a mean over the rows of all processes: counts are summed and each process scales its sum, so that the
-    averaged gradient of data-parallel training is the gradient of the whole batch.
-
-    Args:
-        parts: the recipe's entries, in its order.
+    The loss is a mean over the rows of all processes, scaled so that the averaged gradient of data-parallel training
+    is the gradient of the whole batch. ``parts`` are the recipe's entries, in its order.
     """
 
     objectives: Mapping[str, Objective]
@@ -96,11 +84,7 @@ class TrainingModule(nn.Module):
         self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
     def forward(self, batch: Batch, *, epoch: int = 0, index: int = 0, first: bool = True) -> StepResult:
-        """Return the losses of one batch.
-
-        Args:
-            first: whether the batch is the first of an optimizer step; the momentum copy then moves.
-        """
+        """Return the losses of one batch; with the ``first`` of an optimizer step momentum copies move."""
         if self.training and first:
             self.open_step(batch, epoch=epoch, index=index)
         step = self.step(batch, epoch=epoch, index=index)
@@ -116,39 +100,32 @@ class TrainingModule(nn.Module):
         return ForwardPasses(self.model, batch, teacher=self.teacher, record=record, **at)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """Return the predictions of every objective that makes any (or of ``only`` this one), by name."""
+        """Return the predictions of every objective that makes any, or of ``only`` one, by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
         return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
-        """Return the vectors of a batch's sentences or pictures from :meth:`embedder`."""
         return self.embedder(objective).embed(step, side)
 
     def embedder(self, name: str) -> Objective:
-        """Return the objective of that name, else the only one that computes vectors.
-
-        Raises:
-            ComponentError: none or several of them compute vectors.
-        """
+        """Return the named objective, else the only one that computes vectors. Raises ComponentError: neither."""
         able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
         if name in able or len(able) == 1:
             return able[name if name in able else next(iter(able))]
-        raise ComponentError(
-            f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
-            got=", ".join(self.objectives) or "no objective",
-            expected="a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment",
-            hint="name one that is there in `first`, or rank by matching alone (first: null)",
-        )
+        what = f"The model has nothing to embed sentences and pictures with: no objective {name!r}."
+        expected = "a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment"
+        hint = "name one that is there in `first`, or rank by matching alone (first: null)"
+        raise ComponentError(what, got=", ".join(self.objectives) or "no objective", expected=expected, hint=hint)
 
     def weight(self, loss: str, epoch: int) -> float:
-        """Return the weight of the loss called ``loss`` in this epoch."""
+        """Return the weight of a loss in this epoch."""
         part = self.parts[loss.split("/", maxsplit=1)[0]]
         return part.options.weight_in(epoch) if part.active(epoch) else 0.0
 
     def open_step(self, batch: Batch, *, epoch: int = 0, index: int = 0) -> None:
-        """Begin an optimizer step: move momentum copies.
+        """Move momentum copies at the begin of an optimizer step.
 
-        With sharded parameters this comes before the forward pass: what is written to a gathered parameter is lost.
+        Called before the forward pass: values written to a gathered parameter are lost.
         """
         self._done.clear()
         step = self.step(batch, epoch=epoch, index=index)
@@ -159,7 +136,7 @@ class TrainingModule(nn.Module):
                 objective.before_step(step)
 
     def close_step(self, *, stepped: bool = True) -> None:
-        """End an optimizer step: queues of objectives move if the optimizer has ``stepped``."""
+        """Move the queues of objectives at the end of an optimizer step, if the optimizer has ``stepped``."""
         with torch.no_grad():
             for step, outcomes in self._done if stepped else ():
                 for name, outcome in outcomes.items():
@@ -202,7 +179,7 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     """Build a training module from a recipe's entries, with weights drawn from ``seed``.
 
     Raises:
-        RecipeError: an objective needs what the model cannot do, or reads an objective that is not there.
+        RecipeError: an objective does not fit the model, or reads an objective that is not there.
         ComponentError: a component is unknown or a parameter does not fit.
     """
     parts = [Part.of(entry) for entry in objectives]
@@ -224,12 +201,9 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
 
 
 def check_capabilities(model: Any, parts: list[Part]) -> None:
-    """Refuse objectives that need capabilities that the model (class or instance) lacks.
+    """Raise RecipeError if objectives need capabilities that the model (class or instance) lacks.
 
-    Of an instance also those that need an input (regions, pixels) or a method that it lacks.
-
-    Raises:
-        RecipeError: names all of them.
+    Of an instance also inputs (regions, pixels) and methods are checked.
     """
     kind, needs = (type(model), model.input_spec()) if isinstance(model, Model) else (model, None)
     can, reads = sorted(model.capabilities), [field for field in READ if getattr(needs, field, False)]

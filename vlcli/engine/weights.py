@@ -29,7 +29,7 @@ TIED = "tied"
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write ``tensors``; one that has several names is stored once. Equal tensors give equal bytes."""
+    """Write ``tensors``, tied ones once; equal tensors give equal bytes."""
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
@@ -50,14 +50,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 def refuse_not_finite(
     tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = REMEDY
 ) -> None:
-    """Refuse to write weights that are NaN or infinite.
-
-    Args:
-        buffers: names that may be infinite (masks are), not NaN.
-
-    Raises:
-        VlcliError: names the first such weight.
-    """
+    """Raise VlcliError if weights are NaN or infinite; ``buffers`` (masks) may be infinite."""
     if (name := first_not_finite(tensors, buffers)) is not None:
         bad, what = int((~torch.isfinite(tensors[name])).sum()), "The weights are not finite, so they are not written."
         got = f"{name}: {bad} of {tensors[name].numel()} values are NaN or infinite"
@@ -65,7 +58,7 @@ def refuse_not_finite(
 
 
 def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()) -> str | None:
-    """Return the name of the first tensor that holds NaN, or infinity if it is no buffer; None if all are finite."""
+    """Return the name of the first tensor that holds NaN, or infinity and is no buffer."""
     for name, value in tensors.items():
         if not value.is_floating_point() or not value.numel():
             continue
@@ -77,14 +70,10 @@ def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()
     return None
 
 
-def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
-    """Read a file of :func:`save_tensors`, tied names included.
-
-    Raises:
-        DataError: missing, truncated or not safetensors.
-    """
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a file of :func:`save_tensors`, with tied names. Raises DataError: missing, truncated or no safetensors."""
     try:
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             tensors = unscaled({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
     except (SafetensorError, OSError, ValueError, RecursionError, KeyError, RuntimeError) as error:
@@ -101,7 +90,7 @@ class LoadReport:
     """Names of a training module's weights, by how they were loaded.
 
     Attributes:
-        sources: files and folders of the weights.
+        sources: files and folders.
         matched: loaded.
         new: in no source; they keep their initial values.
         reshaped: lines of ``adapt`` on what it changed.
@@ -124,19 +113,19 @@ class LoadReport:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return one line for each list: its count and first names."""
+        """Return a line for each list, with its count and first names."""
         lines = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
         words = {"new, freshly drawn": self.new, "of another shape, freshly drawn": self.mismatched}
         words |= {"left over, not used": self.left_over, "adapted": self.reshaped}
         return lines + [f"{len(names)} {text}: {comma_list(names, 4)}" for text, names in words.items() if names]
 
     def summary(self) -> dict[str, Any]:
-        """Return the lists with a count instead of the matched names, for ``stage.json``."""
+        """Return the lists, with the count of matched names, for ``stage.json``."""
         return {**asdict(self), "matched": len(self.matched)}
 
 
 class WeightLoader:
-    """Loads weights from one or more sources into a training module.
+    """Loads weights of sources into a training module.
 
     Args:
         allow_unmatched: patterns (searched) of backbone names that may keep their initial values.
@@ -150,11 +139,7 @@ class WeightLoader:
         self.targets = {name: value for name, value in state.items() if not name.startswith("teacher.")}
 
     def add(self, state: dict[str, Tensor], source: str, *, ours: bool) -> None:
-        """Load what fits of ``state``, over what earlier sources gave.
-
-        Args:
-            ours: names are a bundle's (``model.*``, ``objectives.*``); else those that the model's ``adapt`` converts.
-        """
+        """Load the tensors of ``state`` that fit, over those of earlier sources; ``ours``: of a bundle of vlcli."""
         self.report.sources.append(source)
         for name, value in self._adapted(state, ours).items():
             self._put(name, value)
@@ -172,13 +157,14 @@ class WeightLoader:
         key: str | None = None,
         rename: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Load what fits of another tool's checkpoint, whatever prefix its names have.
+        """Load another tool's checkpoint, whatever prefix its names have.
 
         Args:
             key: of its state dict; None: the averaged one, else the first.
+            rename: new prefixes by old ones.
 
         Raises:
-            DataError: it has no such key or prefix.
+            DataError: there is no such key or prefix.
         """
         chosen, state = choose_state(states, path, key)
         if wrong := [old for old in rename if not any(name.startswith(old) for name in state)]:
@@ -205,7 +191,7 @@ class WeightLoader:
         """Check that the backbone is complete, start the momentum copy from it, and return the report.
 
         Raises:
-            DataError: weights of the backbone are unmatched, and ``allow_unmatched`` names them not.
+            DataError: weights of the backbone are in no source, and not in ``allow_unmatched``.
         """
         self._inherit()
         filled = {id(self.targets[name]) for name in self.report.matched}
@@ -295,10 +281,7 @@ class WeightLoader:
 def load_exactly(
     module: nn.Module, state: dict[str, Tensor], where: str, part_of: Callable[[str, Tensor], Tensor] | None = None
 ) -> None:
-    """Load a saved state that has the names and shapes of the module's.
-
-    Args:
-        part_of: returns this process's shard of a whole tensor, if parameters are sharded.
+    """Load a state with the module's names and shapes; ``part_of`` returns this process's shard of a tensor.
 
     Raises:
         DataError: a name or a shape differs.
@@ -313,7 +296,7 @@ def load_exactly(
 
 
 def of_another_model(names: list[str], where: str) -> DataError:
-    """Return the error for saved weights whose names or shapes differ from the model's."""
+    """Return the error for weights whose names or shapes differ from the model's."""
     got = f"{len(names)} names or shapes differ: {', '.join(names[:4])}"
     hint = "the recipe has changed since: run with --force to start anew"
     return DataError("These weights are of another model.", where=where, got=got, hint=hint)

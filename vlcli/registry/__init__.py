@@ -11,7 +11,7 @@
 
 A component is a class or function. vlcli passes its positional parameters; a recipe sets its keyword-only parameters.
 The first line of its docstring is its summary, ``paper`` its source. Installed packages declare components as entry
-points in the group ``vlcli.<kind>``; in a file named by ``--plugin``, ``@registry.component(kind, name)`` does it.
+points in the group ``vlcli.<kind>``, files of ``--plugin`` with ``@registry.component(kind, name)``.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checks the numbers of a recipe: bounds of an annotation (:class:`Between`), and bounds by a parameter's name."""
+"""Checks the numbers of a recipe by bounds of their annotation (:class:`Between`) or of their parameter's name."""
 
 import math
 import re
@@ -17,12 +17,7 @@ MOST_INT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Between:
-    """Bounds of a number in a recipe; infinity and NaN never fit.
-
-    Attributes:
-        above: ``low`` itself is too small.
-        below: ``high`` itself is too large.
-    """
+    """Bounds of a number in a recipe, which must be finite; ``above`` and ``below`` exclude ``low`` and ``high``."""
 
     low: Number
     high: Number
@@ -30,7 +25,6 @@ class Between:
     below: bool = False
 
     def holds(self, number: Number) -> bool:
-        """Returns True if ``number`` lies within."""
         over = number > self.low if self.above else number >= self.low
         under = number < self.high if self.below else number <= self.high
         return over and under and math.isfinite(number)
@@ -63,25 +57,15 @@ class Between:
 
 
 Share = Annotated[float, Between(0, 1)]
-"""A fraction: 0 to 1."""
 Weight = Annotated[float, Between(-1e6, 1e6)]
-"""The weight of an objective; may be negative."""
 Positive = Annotated[float, Between(0, 1e6, above=True)]
-"""Above 0."""
 NotNegative = Annotated[float, Between(0, 1e6)]
-"""0 or more."""
 Count = Annotated[int, Between(1, 10**12)]
-"""At least one of something."""
 CountOrNone = Annotated[int, Between(0, 10**12)]
-"""Any number of something, none included."""
 BatchSize = Annotated[int, Between(1, 10**6)]
-"""The number of examples in a batch."""
 Processes = Annotated[int, Between(0, 1024)]
-"""The number of worker processes; 0 for none."""
-Threads = Annotated[int, Between(1, 1024)]
-"""The number of threads, or of stages that run at the same time."""
+Threads = Annotated[int, Between(1, 1024)]  # or stages that run at the same time
 Seed = Annotated[int, Between(0, MOST_INT)]
-"""A random seed."""
 
 _SIZES = "image_size|short|long|shortest|longest|max_length|min_length|side|resolution|window|stride|length"
 _SHARES = "dropout|drop_path|probability|smoothing|distill|momentum|flip|erasing|cropped|confidence|nms|proposal_nms"
@@ -112,10 +96,9 @@ _ANY = Between(-1e12, 1e12)
 
 
 def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] | None:
-    """Returns the first number in ``value`` that is out of bounds, and the bounds as text; None if all fit.
+    """Returns the first number in ``value`` (or its lists and mappings) out of bounds, and the bounds as text; or None.
 
-    Numbers inside lists and mappings are checked too. Bounds in the annotation replace those by the parameter's name:
-    pydantic checks them with the type.
+    Bounds in the annotation, which pydantic checks, replace those of the parameter's name.
     """
     by_name = (bounds for pattern, bounds in _BY_NAME.items() if re.fullmatch(pattern, name))
     bounds = _ANY if has_bounds(annotation) else next(by_name, _ANY)
@@ -124,7 +107,7 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
 
 
 def has_bounds(annotation: Any) -> bool:
-    """Returns True if an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
+    """Whether an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
     for item in getattr(annotation, "__metadata__", ()):
         parts = (item, *getattr(item, "metadata", ()))
         ends = [getattr(part, end, None) for part in parts for end in ("ge", "gt", "le", "lt")]

@@ -1,4 +1,4 @@
-"""Lists the base class and methods that each kind of component requires, by name, and checks components."""
+"""Lists the base class and methods that each kind of component requires, and checks components."""
 
 import inspect
 import traceback
@@ -15,10 +15,10 @@ class Contract:
     """The requirements of one kind of component.
 
     Attributes:
-        bases: base classes as ``module:name``, one of which a component must have.
-        methods: those that a component must define.
+        bases: ``module:name``; one of them is required.
+        methods: to be defined by a component.
         unless: methods of which one, if defined, replaces all of ``methods`` (a task's ``evaluate`` or ``solve``).
-        passes: the positional parameters that vlcli passes to ``__init__``.
+        passes: positional arguments of ``__init__``.
     """
 
     bases: tuple[str, ...]
@@ -58,7 +58,7 @@ CAPABLE = {
 
 
 def fault(kind: str, target: Any) -> str:
-    """Returns what a component lacks of its kind; empty if it is complete. Functions are not checked."""
+    """Returns what a component lacks of its kind; empty if it is complete, or a function."""
     contract = CONTRACTS.get(kind)
     if contract is None or inspect.isfunction(target):
         return ""
@@ -78,7 +78,7 @@ def fault(kind: str, target: Any) -> str:
 
 
 def incomplete(kind: str, name: str, got: str, where: str, author: str) -> ComponentError:
-    """Returns the error for a component that lacks something of its kind (``got``)."""
+    """Returns the error for a component that lacks a part of its kind (``got``)."""
     one = kind[:-1]
     return ComponentError(
         f"The {one} {name!r} is not what {'an' if one[0] in 'aeiou' else 'a'} {one} must be.",
@@ -89,7 +89,7 @@ def incomplete(kind: str, name: str, got: str, where: str, author: str) -> Compo
 
 
 def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
-    """Returns True if a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
+    """Whether a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
     for one in target.__mro__:
         if place(one) in bases:
             return False
@@ -99,7 +99,7 @@ def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
 
 
 def origin(target: Any) -> str:
-    """Returns ``file:line`` of a component's definition; empty if it is not known."""
+    """Returns ``file:line`` of a component's definition, or ""."""
     try:
         return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
     except (OSError, TypeError):
@@ -107,7 +107,7 @@ def origin(target: Any) -> str:
 
 
 def blame(error: BaseException, *targets: Any) -> str:
-    """Returns ``file:line`` of the innermost frame in a file of ``targets``, else outside of installed packages."""
+    """Returns ``file:line`` of the innermost frame in a file of ``targets``, else outside site-packages."""
     files = {origin(target).rpartition(":")[0] for target in targets} - {""}
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if frame.filename in files]
@@ -116,12 +116,12 @@ def blame(error: BaseException, *targets: Any) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Returns the type of an exception and the first line of its message."""
+    """Returns type and first line of an exception."""
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
-    """Returns an error raised by the code of a component as a message with the file and line that raised it."""
+    """Returns the error for an exception raised by the code of a component, with file and line."""
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",
         where=(isinstance(error, NotImplementedError) and origin(target)) or blame(error, target),  # a method it lacks

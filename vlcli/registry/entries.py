@@ -21,11 +21,7 @@ from vlcli.registry.packages import KINDS, Entry, expanded, listed
 def not_installed(kind: str, name: str) -> Path | None:
     """Returns the folder of an editable installation whose pyproject.toml names a component that its metadata lack.
 
-    An updated checkout has its new files at once, its new entry points only after it is installed again.
-
-    Args:
-        kind: of the component, such as ``models``.
-        name: that no metadata have.
+    An updated checkout has new files at once, new entry points only after it is installed again.
     """
     for distribution in distributions():
         with suppress(OSError, KeyError, ValueError, AttributeError):
@@ -40,7 +36,7 @@ def not_installed(kind: str, name: str) -> Path | None:
 
 
 def reinstall(folder: Path, name: str) -> str:
-    """Returns the hint of an error about a component that :func:`not_installed` found."""
+    """Returns the hint for a component that :func:`not_installed` found."""
     return f"install {folder} again (pip install -e): its pyproject.toml has {name!r}, the installation not yet"
 
 
@@ -52,7 +48,7 @@ _current_file = ""
 
 
 def entries(kind: str | None = None) -> list[Entry]:
-    """Returns every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
+    """Returns the registered components of ``kind`` (None: of all kinds), sorted, with duplicates."""
     if kind is not None and kind not in KINDS:
         hint = did_you_mean(kind, KINDS, 3, 0.5)
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=hint)
@@ -69,12 +65,10 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Entry:
-    """Returns the entry of ``NAME``, or of ``DISTRIBUTION:NAME`` if two packages use one name.
-
-    The case of a recipe's name does not matter.
+    """Returns the entry of ``NAME`` or ``DISTRIBUTION:NAME``; the case of a recipe's name does not matter.
 
     Raises:
-        ComponentError: unknown (with suggestions and the list), or ambiguous (naming the distributions).
+        ComponentError: unknown (with suggestions and the list), or ambiguous (with the distributions).
     """
     distribution, _, plain = name.rpartition(":")
     near = [e for e in entries(kind) if e.name.lower() == plain.lower() and distribution in ("", e.distribution)]
@@ -149,18 +143,15 @@ def load_file(path: str | Path) -> None:
         lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]
         if isinstance(error, SyntaxError) and error.filename == str(file):
             lines = [error.lineno or 1]
-        raise ComponentError(
-            "The plugin file raises an error.",
-            where=f"{path}:{lines[-1]}" if lines else str(path),
-            got=f"{type(error).__name__}: {error}",
-            hint="mend the file; -vv shows the whole traceback",
-        ) from error
+        where, hint = f"{path}:{lines[-1]}" if lines else str(path), "mend the file; -vv shows the whole traceback"
+        got = f"{type(error).__name__}: {error}"
+        raise ComponentError("The plugin file raises an error.", where=where, got=got, hint=hint) from error
     finally:
         _current_file = ""
 
 
 def is_loaded(path: str | Path) -> bool:
-    """Returns True if this process has run a plugin file."""
+    """Whether this process has run a plugin file."""
     return _module_name(Path(path).resolve()) in sys.modules
 
 
@@ -170,8 +161,7 @@ def _module_name(file: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _installed() -> tuple[Entry, ...]:
-    # One distribution met twice on the path counts once, the first. A source tree's leftover egg-info may be stale, so
-    # an installed dist-info of the same name goes first.
+    # The first of each name counts; a source tree's leftover egg-info may be stale and comes after a dist-info.
     seen: set[str] = set()
     rows: list[Entry] = []
     for distribution in sorted(distributions(), key=lambda d: str(getattr(d, "_path", "")).endswith(".egg-info")):

@@ -32,35 +32,26 @@ class Components(Generic[T]):
     kind: str
 
     def load(self, name: str) -> type[T]:
-        """Returns the class registered as ``name``; errors as of :func:`vlcli.registry.load`."""
+        """Calls :func:`vlcli.registry.load`."""
         return cast("type[T]", load(self.kind, name))
 
     def build(self, value: Any, *context: Any, **extra: Any) -> T:
-        """Builds the component that a recipe chose; arguments and errors as of :func:`vlcli.registry.build`."""
+        """Calls :func:`vlcli.registry.build`."""
         return cast("T", build(self.kind, value, *context, **extra))
 
 
 def of(base: Callable[..., T]) -> Components[T]:
-    """Returns the components of a kind by its base class, such as ``Model`` or ``Reader``.
-
-    Raises:
-        KeyError: the class is not the base of a kind.
-    """
+    """Returns the components of a kind by its base class, such as ``Model``. Raises KeyError: of no kind."""
     return Components(_KINDS[place(base)])
 
 
 TRUSTED = ("vlcli", "session")
-"""Distributions whose private imports are not reported: vlcli itself, and what a test or notebook registers."""
+"""Distributions whose private imports are not reported; a test or notebook registers in ``session``."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A component that cannot be used.
-
-    Attributes:
-        cause: one line.
-        place: ``file:line`` of its author's class, or of the line that fails; empty if it is not known.
-    """
+    """A component that cannot be used; ``place`` is ``file:line`` of its class or of the failing line, or ""."""
 
     entry: Entry
     cause: str
@@ -71,8 +62,8 @@ def load(kind: str, name: str) -> Any:
     """Returns the class or function registered as ``name``; warns of private imports of its package, once.
 
     Raises:
-        ComponentError: unknown, ambiguous, its import fails (the cause in one line), or it lacks the base class or a
-            method of its kind (asked of packages and plugin files, not of what a session registers).
+        ComponentError: unknown, ambiguous, its import fails, or (unless registered in the session) it lacks the base
+            class or a method of its kind.
     """
     entry = find(kind, name)
     target = _imported(entry)
@@ -80,7 +71,7 @@ def load(kind: str, name: str) -> Any:
         where = origin(target) or f"{entry.distribution} {entry.version} ({entry.value})"
         raise incomplete(kind, name, wrong, where, entry.distribution)
     if entry.distribution not in TRUSTED:
-        warn_of_private_imports(entry.value)
+        warn_of_private_imports(entry.package)
     return target
 
 
@@ -100,10 +91,10 @@ def _imported(entry: Entry) -> Any:
 
 
 def private_imports_of(entry: Entry) -> list[str]:
-    """Returns the private names of vlcli that the package of a loaded component imports, each with its remedy."""
+    """Returns the private names of vlcli that the package of a loaded component imports, with remedies."""
     if entry.distribution in TRUSTED or entry.kind in FILES:
         return []
-    return list(map(str, imports_of(entry.value.partition(":")[0].partition(".")[0])))
+    return list(map(str, imports_of(entry.package)))
 
 
 def status(kind: str | None = None) -> list[Broken]:
@@ -120,7 +111,7 @@ def status(kind: str | None = None) -> list[Broken]:
 
 
 def lacking(kind: str, name: str) -> str:
-    """Returns what a component that can be imported lacks, and the command that installs it; empty if nothing."""
+    """Returns the packages that a component lacks, and the command that installs them; or ""."""
     with suppress(ComponentError):
         lacks = (f"{problem.got}; {problem.hint}" for problem in _lacking(load(kind, name), name, ""))
         return next(lacks, "").removesuffix("; ")
@@ -128,9 +119,7 @@ def lacking(kind: str, name: str) -> str:
 
 
 def lacking_early(kind: str, value: Any, key: str = "") -> list[Problem]:
-    """Returns the packages that a component needs and that are not installed, from the metadata alone.
-
-    A component is imported only if a package is missing: it knows the command that installs the package.
+    """Returns the packages that a component lacks by its metadata; it is imported, for the command, only if any is.
 
     Raises:
         ComponentError: unknown or ambiguous.
@@ -149,7 +138,6 @@ def check(kind: str, value: Any, key: str = "") -> list[Problem]:
     """Returns every fault of a recipe's component: name, import, unknown keys, types, nested components.
 
     Args:
-        kind: of the registry.
         value: a name, or a mapping with ``name`` and parameters.
         key: dotted path in the recipe.
     """
@@ -180,9 +168,8 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
     """Builds the component that a recipe chose; the object keeps the recipe's entry as ``spec_in_recipe``.
 
     Args:
-        kind: of the registry.
         value: a name, or a mapping with ``name`` and parameters.
-        context: positional arguments, those that the kind's base class documents.
+        context: positional arguments, documented by the kind's base class.
         extra: keyword arguments that vlcli adds.
 
     Raises:
@@ -202,7 +189,7 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
-    """Returns what ``vlcli show`` prints of a component (imports it); ``broken`` is what it lacks of its kind."""
+    """Imports a component and returns its facts for ``vlcli show``; ``broken`` is what it lacks of its kind."""
     entry = find(kind, name)
     target = _imported(entry)
     text = documentation(target)

@@ -56,12 +56,11 @@ class Entry:
     Attributes:
         value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``; of a package of recipes:
             ``package`` alone).
-        distribution: the package that declares it; the file's name for ``--plugin``, ``session`` for run-time
-            registration.
-        version: of that package.
-        needs: packages that its distribution does not install, from the entry points ``vlcli.needs``.
+        distribution: the package that declares it, the file of ``--plugin``, or ``session`` (registered at run time).
+        version: of the distribution.
+        needs: packages that the distribution does not install, from the entry points ``vlcli.needs``.
         loaded: the component itself if it was registered at run time.
-        interface: the version of vlcli's interface that its package states; empty where it states none.
+        interface: the version of vlcli's interface that the package states, or "".
     """
 
     kind: str
@@ -73,6 +72,11 @@ class Entry:
     loaded: Any = field(default=None, compare=False)
     interface: str = ""
 
+    @property
+    def package(self) -> str:
+        """The top-level package of ``value``."""
+        return self.value.partition(":")[0].partition(".")[0]
+
 
 COMPONENTS = "components.toml"
 INTERFACE, OLDEST = 1, 1
@@ -81,7 +85,7 @@ the oldest version whose packages still work, raised when they would have to cha
 
 
 def package_folder(package: str) -> tuple[Path, Path]:
-    """Returns the folders of a package's top level and of the package itself, without importing either."""
+    """Returns the folders of a package's top level and of the package, without importing them."""
     top, *rest = package.split(".")
     try:
         spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
@@ -106,12 +110,11 @@ def expanded(entry: Entry) -> tuple[Entry, ...]:
 
 
 def listed(package: str, distribution: str, version: str) -> Iterator[Entry]:
-    """Yields the components that the file ``components.toml`` of a package lists.
+    """Yields the components that the file ``components.toml`` of a package lists; warns if it cannot be read.
 
-    A table of the file is a kind (``[models]``), a key a component's name, a value ``NAME`` that the package has, or
-    ``MODULE:NAME`` with a module of the package. ``interface`` states the :data:`INTERFACE` that the package was
-    written for, the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``). A file
-    that cannot be read is reported by a warning, so that the components of other packages still work.
+    A table of the file is a kind (``[models]``), a key a component's name, a value a ``NAME`` of the package or
+    ``MODULE:NAME`` with a module of it. ``interface`` states the :data:`INTERFACE` that the package was written for,
+    the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``).
     """
     file = package_folder(package)[1] / COMPONENTS
     try:

@@ -1,8 +1,7 @@
 """Lists the public names of vlcli from its source, and finds the private names that a module imports.
 
 A name is public if ``__all__`` of one of :data:`PUBLIC` lists it, or without ``__all__`` if its ``__init__`` imports
-it. All other modules are private and change without notice. Nothing is imported here: the names are read from the
-source files.
+it. All other modules are private and change without notice.
 """
 
 import ast
@@ -49,12 +48,7 @@ class PrivateImportWarning(FutureWarning):
 
 @dataclass(frozen=True)
 class PrivateImport:
-    """A private name that a module imports.
-
-    Attributes:
-        name: the private name, dotted.
-        public: the public name of the same object, dotted; empty if it has none.
-    """
+    """A private dotted ``name`` that a module imports; ``public`` is that of the same object, or ""."""
 
     file: str
     line: int
@@ -68,7 +62,7 @@ class PrivateImport:
 
 @cache
 def public_names(module: str) -> tuple[str, ...]:
-    """Return the names that ``__all__`` of a public module lists, or else that it imports from its own modules."""
+    """Return the names in ``__all__`` of a public module, or else those that it imports from its own modules."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and "__all__" in [getattr(target, "id", "") for target in node.targets]:
             return tuple(sorted(ast.literal_eval(node.value)))
@@ -76,12 +70,12 @@ def public_names(module: str) -> tuple[str, ...]:
 
 
 def public_name(name: str) -> str:
-    """Returns the public dotted name of an object of vlcli; ``name`` itself if it has none."""
+    """Returns the public dotted name of an object of vlcli, or ``name``."""
     return _homes().get(name, name)
 
 
 def private_imports(file: Path) -> list[PrivateImport]:
-    """Returns the private names of vlcli that a Python file imports; none if the file cannot be parsed."""
+    """Returns the private names of vlcli that a Python file imports; none of a file that cannot be parsed."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -89,17 +83,9 @@ def private_imports(file: Path) -> list[PrivateImport]:
     return [PrivateImport(str(file), line, name, _homes().get(name, "")) for line, name in _private(tree)]
 
 
-def warn_of_private_imports(module: str) -> None:
-    """Warns once of each private name that the loaded modules of a package import.
-
-    Args:
-        module: a module of the package, or ``module:attribute``.
-    """
-    _warn(module.partition(":")[0].partition(".")[0])
-
-
 @cache
-def _warn(package: str) -> None:
+def warn_of_private_imports(package: str) -> None:
+    """Warns once of each private name that the loaded modules of a top-level package import."""
     for one in imports_of(package):
         warnings.warn_explicit(str(one), PrivateImportWarning, one.file, one.line)
 

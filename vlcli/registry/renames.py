@@ -1,4 +1,4 @@
-"""Options of components that have a new name, which a recipe that uses the former name is told."""
+"""Former names of options of components, for messages on recipes that use them."""
 
 RENAMED: dict[str, str] = {}
 """Present names by ``KIND.COMPONENT.FORMER``, such as ``{"models.deit.dim": "hidden"}``."""

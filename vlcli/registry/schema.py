@@ -1,4 +1,4 @@
-"""Reads the options of a component from its signature: the keyword-only parameters, with types and defaults."""
+"""Reads the options of a component: its keyword-only parameters, with types and defaults."""
 
 import inspect
 import re
@@ -63,7 +63,7 @@ class Parameter:
 
     Attributes:
         default: ``inspect.Parameter.empty`` if the option is required.
-        kind: the registry kind if the value is itself a component (or a list of them), else None.
+        kind: the registry kind if the value is a component or a list of them, else None.
     """
 
     name: str
@@ -73,7 +73,6 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """True if the option has no default."""
         return self.default is inspect.Parameter.empty
 
     @property
@@ -83,20 +82,17 @@ class Parameter:
 
 
 def as_spec(value: Any) -> Spec:
-    """Returns a component's entry as a new mapping with ``name``: ``"irpe"`` is ``{"name": "irpe"}``."""
+    """Returns a recipe's entry as a new mapping with ``name``: ``{"name": "irpe"}`` for ``"irpe"``."""
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, dict) and isinstance(value.get("name"), str):
         return dict(value)
-    raise ComponentError(
-        "This is not a component.", got=repr(value), expected="a name, or a mapping with the key 'name'"
-    )
+    expected = "a name, or a mapping with the key 'name'"
+    raise ComponentError("This is not a component.", got=repr(value), expected=expected)
 
 
 def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
-    """Returns the keyword-only parameters of a component by name, with resolved types.
-
-    If ``__init__`` takes ``**options``, the parameters of the base class are the component's too.
+    """Returns the keyword-only parameters of a component by name; with ``**options`` also those of its base class.
 
     Raises:
         ComponentError: a type cannot be resolved.
@@ -127,7 +123,7 @@ def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def documentation(component: Callable[..., Any]) -> str:
-    """Return the docstring of a component; of a class, its ``Args`` end with the bases' lines on inherited options."""
+    """Return the docstring of a component, with the lines of a class's bases on inherited options."""
     text = inspect.getdoc(component) or ""
     inherited: dict[str, str] = {}
     for base in inspect.getmro(component)[1:] if inspect.isclass(component) else ():
@@ -148,7 +144,7 @@ def _option_lines(text: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def validator(component: Callable[..., Any]) -> Any:
-    """Returns a pydantic model of the parameters: unknown keys are refused, values converted as YAML needs."""
+    """Returns a pydantic model of the parameters, without unknown keys, that converts the values of YAML."""
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
     fields: dict[str, Any] = {
         one.name: (one.annotation, ... if one.required else one.default) for one in parameters(component).values()

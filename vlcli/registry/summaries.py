@@ -16,18 +16,16 @@ _SHIFTS = 4  # the most imports that are followed to the module that defines a n
 
 
 def summary(entry: Entry) -> str:
-    """Returns the first sentence of a component's docstring on one line.
+    """Returns the first sentence of a component's docstring on one line; empty if it is not found without an import.
 
-    Empty if there is no docstring, or if it cannot be found without importing the component. Follows the imports of a
-    package's ``__init__``, also lazy ones.
+    Follows the imports of a package's ``__init__``, also lazy ones.
     """
     if entry.loaded is not None:
         return first_sentence(inspect.getdoc(entry.loaded) or "")
     module, _, name = entry.value.partition(":")
     for _ in range(_SHIFTS):
         source = _source(module)
-        head = re.search(rf"^(?:class|(?:async +)?def) +{re.escape(name)}\b", source, re.MULTILINE)
-        if head:
+        if head := re.search(rf"^(?:class|(?:async +)?def) +{re.escape(name)}\b", source, re.MULTILINE):
             return first_sentence(_first_string(source[head.end() :]))
         moved = re.search(_MOVED.format(name=re.escape(name)), source, re.MULTILINE)
         lazy = re.search(_LAZY.format(name=re.escape(name)), source)
@@ -44,7 +42,7 @@ def summary(entry: Entry) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Returns the first sentence of a docstring on one line without markup; a line that ends in a colon ends it."""
+    """Returns the first sentence of a docstring (or up to a line's colon) on one line without markup."""
     sentence = " ".join(_END.split(text.strip(), maxsplit=1)[0].split())
     return _ROLE.sub(r"\1", sentence).replace("``", "").removesuffix(":")
 

@@ -28,16 +28,11 @@ class StageOutcome:
     """How one stage ended.
 
     Attributes:
-        name: the stage.
-        kind: its kind.
         action: see ``vlcli.recipe.plan``.
         status: ``done``, ``failed``, ``blocked`` or ``skipped`` (passed over).
-        why: in a few words.
-        folder: its artifact.
-        seconds: time spent now.
-        metrics: its numbers.
+        folder: of the artifact.
+        seconds: spent in this run.
         notes: lines for the user.
-        error: what went wrong.
     """
 
     name: str
@@ -59,7 +54,7 @@ Execute = Callable[[Planner, PlannedStage, States, Progress], StageRecord]
 
 
 def settle(planner: Planner, states: States, name: str, progress: Progress, run: Execute) -> StageOutcome:
-    """Carries out what was decided for one stage, and updates its entry of ``states``."""
+    """Carries out the planned action of one stage, and updates its entry of ``states``."""
     step = states[name]
     started = time.monotonic()
     error: Exception | None = None
@@ -79,17 +74,15 @@ def settle(planner: Planner, states: States, name: str, progress: Progress, run:
                 hint = "free some space and run the same command again: it goes on from what is finished"
                 error = VlcliError("The disk is full.", where=str(step.folder), got=str(fault), hint=hint)
             step.action, step.why = "blocked", f"{name} failed"
-    status = {"blocked": "blocked", "outside": "blocked", "passed": "skipped"}.get(step.action, "done")
+    ended = {"blocked": "blocked", "outside": "blocked", "passed": "skipped"}.get(step.action, "done")
     folder, seconds = step.artifact or step.folder, time.monotonic() - started if step.works or error else 0.0
-    status = "failed" if error else status
-    outcome = StageOutcome(name, step.kind, step.action, status, step.why, folder, seconds, error=error)
-    if step.record is not None:
-        outcome.metrics, outcome.notes = dict(step.record.metrics), list(step.record.notes)
-    return outcome
+    status, record = "failed" if error else ended, step.record
+    metrics, notes = (dict(record.metrics), list(record.notes)) if record is not None else ({}, [])
+    return StageOutcome(name, step.kind, step.action, status, step.why, folder, seconds, metrics, notes, error)
 
 
 def execute(planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
-    """Runs one stage in this process, and keeps its ``stage.json`` throughout."""
+    """Runs one stage in this process; its ``stage.json`` is written at the start and at the end."""
     context = context_of(planner, step.name, states, progress)
     named = (wiring.find_place(value, context.root) for value in planner.graph[step.name].paths)
     paths = [path for path in named if path is not None]
@@ -172,12 +165,12 @@ def _open(
 
 
 def context_of(planner: Planner, name: str, states: States, progress: Progress) -> StageContext:
-    """Returns what a stage is handed."""
+    """Returns the context of a stage: of the others, only the finished ones that it waits for."""
     recipe = planner.resolved.recipe
     stage = recipe.stages[name]
     earlier = list(takewhile(lambda other: other != name, planner.graph))
     waited = {*planner.graph[name].named, *states[name].implied} if name in states else set(planner.graph[name].stages)
-    # Only what it waits for: which other stages happen to be finished must not matter when several run at a time.
+    # Which other stages happen to be finished must not matter when several run at a time.
     below = wiring.ancestors(planner.graph, list(waited))
     done = ((n, states[n]) for n in earlier if n in states and n in below)
     inputs = {n: other.artifact for n, other in done if other.record is not None and other.artifact is not None}

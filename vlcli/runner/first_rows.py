@@ -1,7 +1,7 @@
-"""Reads the first rows of the data before anything costs time: columns, types, pictures.
+"""Checks columns, types and pictures of the data before a stage runs.
 
 Annotation files are read whole up to :data:`WHOLE` bytes; of larger tables the first rows are read, of other large
-files nothing. What a stage of this recipe is still to make cannot be looked at.
+files nothing. Data that a stage of this recipe will make are not checked.
 """
 
 import itertools
@@ -38,7 +38,6 @@ class Peek:
     whole: bool
 
     def images(self) -> list[str]:
-        """Returns the ids of the pictures, each once."""
         return list(dict.fromkeys(name for example in self.examples for name in example.images))
 
 
@@ -51,7 +50,6 @@ class Preview:
     peeks: dict[str, Peek | DataError | None] = field(default_factory=dict)
 
     def problems(self, names: list[str]) -> list[Problem]:
-        """Returns every fault of the data that the stages ``names`` read."""
         problems: list[Problem] = []
         for name in names:
             stage = self.planner.resolved.stages[name]
@@ -61,7 +59,7 @@ class Preview:
         return problems
 
     def notes(self) -> list[str]:
-        """Returns lines on the data sets: types of columns, what is left out, how pictures are converted."""
+        """Returns lines on types of columns, on what is left out, and on how pictures are converted."""
         peeks = [one for one in self.peeks.values() if isinstance(one, Peek)]
         lines = [line for one in peeks if one.whole for line in [*decisions(one.reader), *one.reader.notes()]]
         with pixel_range(self.planner.resolved.recipe.images.range):
@@ -117,7 +115,7 @@ class Preview:
             return None if stage.features else pictures_missing(peek.reader, peek.images())
         if self._stores(name) or getattr(stage, "features", []):
             return self._not_extracted(name, peek)
-        try:  # that the pictures are there is not asked: a model of texts alone does without
+        try:  # whether the pictures exist is not checked: a model of texts needs none
             for image in peek.images()[:ROWS]:
                 peek.reader.locate(image)
         except DataError as error:
@@ -185,7 +183,7 @@ class Preview:
 
 
 def peek(spec: Spec, root: Path) -> Peek | DataError | None:
-    """Reads a data set, or the first rows of a large table; None of what else is large or names no file."""
+    """Reads a data set, or the first rows of a large table; returns None for other large data and those of no file."""
     try:
         reader = build_reader(spec, root)
         reader.require()
@@ -203,7 +201,7 @@ def peek(spec: Spec, root: Path) -> Peek | DataError | None:
 
 
 def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
-    """Returns what is wrong where not one of the first pictures ``names`` is there; single ones may be absent."""
+    """Returns a fault if none of the first pictures ``names`` exists; single ones may be absent."""
     if not names:
         return DataError("The data name no picture.", where=reader.label, hint=reader.pictures_help)
     try:

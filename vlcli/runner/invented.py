@@ -1,4 +1,4 @@
-"""Invents a few examples, on which a stage is tried before its own data exist."""
+"""Invents examples for the trial step of a stage whose data do not exist yet."""
 
 import itertools
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Invented(Reader):
 
 
 def invented_examples(reader: Reader | None, data_spec: DataSpec, pictures: int, count: int) -> list[Example]:
-    """Returns the first examples of ``reader``, else invented ones; pictures are invented."""
+    """Returns the first examples of ``reader``, else invented ones; the names of pictures are invented."""
     examples = [] if reader is None else list(reader.examples()[:count])
     if not examples:
         labels = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"], "box": [0.1, 0.1, 0.6, 0.6]}
@@ -80,7 +80,7 @@ def invented_examples(reader: Reader | None, data_spec: DataSpec, pictures: int,
 
 
 def lengthened(examples: list[Example], words: int) -> list[Example]:
-    """Returns the examples with sentences of so many words."""
+    """Returns the examples with sentences of ``words`` words."""
     return [
         replace(example, text=" ".join(itertools.islice(itertools.cycle((example.text or "a").split()), words)))
         for example in examples
@@ -88,7 +88,7 @@ def lengthened(examples: list[Example], words: int) -> list[Example]:
 
 
 def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:
-    """Writes a feature store of the invented pictures."""
+    """Writes a store of region features and concepts of the reader's pictures."""
     path, draw = root / "features.h5", np.random.default_rng(0)
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():

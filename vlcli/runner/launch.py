@@ -1,4 +1,4 @@
-"""Starts the processes of a run on this machine with torch's elastic agent, and says which of them was killed."""
+"""Starts the processes of a run on this machine with torch's elastic agent."""
 
 import logging
 import os
@@ -14,15 +14,14 @@ from vlcli import stopping
 from vlcli.engine import peers
 from vlcli.errors import VlcliError
 
-EVERY = 0.1
-"""Seconds between two looks at the processes."""
+EVERY = 0.1  # seconds between two looks at the processes
 
 
 def launch(count: int) -> int:
     """Run this command line in ``count`` processes and return its exit code.
 
     Raises:
-        VlcliError: a signal that nobody here sent ended one of the processes; the others are ended too.
+        VlcliError: a signal from outside ended one of the processes; the others are ended too.
     """
     handled = ",".join(signal.Signals(number).name for number in stopping.SIGNALS)
     config = LaunchConfig(
@@ -54,9 +53,5 @@ def _told(failures: dict[int, ProcessFailure], count: int) -> int:
     rank, failure = min(killed.items(), key=lambda item: item[1].timestamp)
     name = failure.signal_name()
     why = ": perhaps because memory ran out" if name == "SIGKILL" else ""
-    raise VlcliError(
-        f"Process {rank} of {count} is gone; the others are ended too.",
-        where=f"rank {rank}, pid {failure.pid}",
-        got=f"signal {name} ended it{why}",
-        hint=peers.HINT,
-    )
+    what, where = f"Process {rank} of {count} is gone; the others are ended too.", f"rank {rank}, pid {failure.pid}"
+    raise VlcliError(what, where=where, got=f"signal {name} ended it{why}", hint=peers.HINT)

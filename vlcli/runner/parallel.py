@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ _KINDS: dict[int, type[VlcliError]] = {2: UsageError, 4: ComponentError, 5: Data
 
 
 def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
-    """Runs the stages ``names``; those whose inputs are settled start together, ``jobs`` processes at most."""
+    """Runs the stages ``names`` in up to ``jobs`` processes; a stage starts when its inputs are settled."""
     lane = Lane(planner, names, watch)
     run_lanes([lane], jobs)
     return lane.ended
@@ -33,7 +33,7 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | U
 
 @dataclass
 class Lane:
-    """The stages ``names`` of one recipe among all that run at the same time."""
+    """The stages ``names`` of one recipe; :func:`run_lanes` runs several lanes at the same time."""
 
     planner: Planner
     names: list[str]
@@ -46,18 +46,17 @@ class Lane:
         self.outcomes: dict[str, StageOutcome] = {}
 
     def begin(self) -> None:
-        """Called before the first stage begins."""
+        """Called by :func:`run_lanes` before the first stage begins."""
 
     def end(self) -> None:
-        """Called when the last stage has ended."""
+        """Called by :func:`run_lanes` when the last stage has ended."""
 
     @property
     def ended(self) -> list[StageOutcome]:
-        """The outcomes so far, in the order of the recipe."""
         return [self.outcomes[name] for name in self.planner.graph if name in self.outcomes]
 
     def next(self, making: Collection[str]) -> str | None:
-        """Takes the next chosen stage that can be settled; one that another recipe makes right now is waited for."""
+        """Takes the next chosen stage that can be settled; not one that another lane makes now (keys ``making``)."""
         unsettled = {*self.waiting, *self.open}
         for name in list(self.waiting):
             if unsettled.intersection(self.planner.graph[name].stages):
@@ -74,7 +73,7 @@ class Lane:
 
 
 def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
-    """Runs stages of several recipes, ``jobs`` processes at most; what two recipes share is made once."""
+    """Runs stages of several recipes in up to ``jobs`` processes; a stage that two recipes share runs once."""
     children = Children()
     running: dict[Future[StageOutcome], tuple[Lane, str]] = {}
     making: set[str] = set()
@@ -111,12 +110,12 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
 
 
 def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
-    """Sorts stages by how many others wait for them in a row; equals stay in the recipe's order.
+    """Sorts stages by the length of the chain of stages behind them; equals stay in the recipe's order.
 
-    A run lasts as long as its longest chain: an evaluation that nothing waits for must not delay the chain's next one.
+    A run lasts as long as its longest chain.
 
     Args:
-        inputs: the stages that each stage reads from, in an order in which a stage stands behind its inputs.
+        inputs: the stages that each stage reads from; a stage comes after its inputs.
     """
     behind = dict.fromkeys(inputs, 0)
     for name in reversed(list(inputs)):
@@ -133,7 +132,7 @@ class Children:
         self.stopping = False
 
     def execute(self, planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
-        """Runs one stage in a process; its ``stage.json`` says how it ended."""
+        """Runs one stage in a process, which writes ``stage.json``."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
         threads = planner.resolved.stages[step.name].threads
@@ -159,7 +158,7 @@ class Children:
         return record
 
     def stop(self) -> None:
-        """Asks every process to end; after a while ends it."""
+        """Sends SIGTERM to every process, and SIGKILL after a while."""
         self.stopping = True
         for child in list(self.alive):
             child.terminate()
@@ -171,41 +170,41 @@ class Children:
 
 
 def command(planner: Planner, step: PlannedStage) -> list[str]:
-    """Returns the command line of one stage's process."""
+    """Returns the command line of a stage's process."""
     options, resolved = planner.options, planner.resolved
     words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", step.name, "--worker"]
     words += ["--output", str(options.output), "--run-folder", str(planner.folder)]
     words += ["--force"] if options.force else []
     words += [] if options.resume else ["--no-resume"]
     words += ["--device", options.device] if options.device else []
-    for file in (*options.plugins, *map(str, resolved.plugins)):  # those of the recipe are trusted by now
+    for file in (*options.plugins, *map(str, resolved.plugins)):  # the recipe's are trusted by now
         words += ["--plugin", file]
     return words
 
 
 def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[str]:
-    """Passes a process's events on; returns its last plain lines on stderr."""
+    """Passes the events of a process to ``progress``; returns its last plain lines on stderr."""
     assert child.stderr is not None
     plain: deque[str] = deque(maxlen=20)
     with ExitStack() as open_tasks:
         tasks: dict[str, tuple[ExitStack, Any]] = {}
         for line in child.stderr:
-            try:
+            event: Any = None
+            with suppress(ValueError):
                 event = json.loads(line)
-                said = event["event"]
-            except (ValueError, TypeError, KeyError):
-                plain.append(line.rstrip())
-                continue
-            if said in ("info", "warn", "debug"):
+            said, label = (event.get("event"), event.get("label", "")) if isinstance(event, dict) else ("", "")
+            if said in ("info", "warn", "debug") and "text" in event:
                 getattr(progress, said)(f"{name}: {event['text']}")
-            elif said == "task":
+            elif said == "task" and "total" in event:
                 holder = open_tasks.enter_context(ExitStack())
-                task = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
-                tasks[event["label"]] = holder, holder.enter_context(task)
-            elif event["label"] in tasks and said == "advance":
-                tasks[event["label"]][1].advance(event["count"], **event["facts"])
-            elif event["label"] in tasks:
-                tasks.pop(event["label"])[0].close()
+                task = progress.task(f"{name}: {label}", event["total"], event["unit"], event["done"])
+                tasks[label] = holder, holder.enter_context(task)
+            elif said == "advance" and label in tasks:
+                tasks[label][1].advance(event["count"], **event["facts"])
+            elif said == "end" and label in tasks:
+                tasks.pop(label)[0].close()
+            else:
+                plain.append(line.rstrip())
     return plain
 
 

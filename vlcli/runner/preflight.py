@@ -15,10 +15,10 @@ from vlcli.runner.upstream import unbuildable
 
 
 def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], progress: Progress) -> list[str]:
-    """Validates the stages ``names`` deeply: names, every parameter, files, capabilities, one trial step each.
+    """Validates names, every parameter, files and capabilities of the stages ``names``, with a trial step each.
 
     Returns:
-        Lines on what was decided of the data: types of columns, and what is left out.
+        Lines on the data: types of columns, and what is left out.
 
     Raises:
         RecipeError: every fault found.
@@ -55,7 +55,7 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
 
 
 def blocked(planner: Planner, steps: list[PlannedStage]) -> list[Problem]:
-    """Returns the stages that could not run, without those that only wait for one of them."""
+    """Returns a fault for each blocked stage, except those that only wait for another one."""
     names = {step.name for step in steps if step.action == "blocked"}
     hint = "make what it needs (leave out --only or --from), point `root` at the data, or say `if_missing: skip`"
     return [

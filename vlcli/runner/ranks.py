@@ -1,6 +1,6 @@
-"""Runs a recipe under torchrun or accelerate's launcher: rank 0 decides, the others join its stages that share work.
+"""Runs a recipe under torchrun or accelerate's launcher.
 
-Everything but extraction, training and the evaluation of joint tasks happens on rank 0 alone.
+Rank 0 decides; the others join it in extraction, training and the evaluation of joint tasks.
 """
 
 import importlib
@@ -15,18 +15,18 @@ from vlcli.recipe.plan import RunOptions
 
 
 def several() -> bool:
-    """Returns whether a launcher started several processes."""
+    """Whether a launcher started several processes."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_first() -> bool:
-    """Returns whether this is the process that decides."""
+    """Whether this is rank 0."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def joined(device: str | None, hang_timeout: float) -> Iterator[None]:
-    """Forms the process group; meanwhile the processes notice when one of them is gone or hangs."""
+    """Forms the process group, and watches whether one of the processes is gone or hangs."""
     from vlcli.engine import peers, processes
 
     processes.set_hang_timeout(hang_timeout)
@@ -36,10 +36,7 @@ def joined(device: str | None, hang_timeout: float) -> Iterator[None]:
 
 
 def announce(context: StageContext | None) -> None:
-    """Tells the other ranks to run this stage too; None: that there is nothing more.
-
-    Called by rank 0. The ticket goes over the process group, so nothing can be left over from an earlier run.
-    """
+    """Tells the other ranks to run this stage too, or (None) to end; called on rank 0."""
     from vlcli.engine import processes
 
     names = ("name", "folder", "root", "inputs", "kinds", "resume", "seed", "device")
@@ -47,7 +44,7 @@ def announce(context: StageContext | None) -> None:
 
 
 def follow(resolved: Resolved, options: RunOptions) -> None:
-    """Runs what rank 0 announces until it announces the end. Called by the other ranks."""
+    """Runs the stages that rank 0 announces; called on the other ranks."""
     from vlcli.engine import processes
 
     with joined(options.device, resolved.recipe.hang_timeout):
@@ -57,7 +54,7 @@ def follow(resolved: Resolved, options: RunOptions) -> None:
 
 
 def run_stage(context: StageContext) -> StageResult:
-    """Calls ``run`` of the stage's kind."""
+    """Calls ``run`` of the module of the stage's kind."""
     from vlcli.images.files import pixel_range  # not before a stage runs: pillow takes a tenth of a second
 
     module = importlib.import_module(f"vlcli.stages.{context.config.kind}")

@@ -1,4 +1,4 @@
-"""Runs the rows of a table over seeds; shared stages are made once."""
+"""Runs the rows of a table over seeds; stages that rows share run once."""
 
 import fnmatch
 import time
@@ -25,11 +25,11 @@ class RowRun:
     """One row with one seed.
 
     Attributes:
-        resolved: the row as a recipe; None where it cannot be loaded.
+        resolved: the row as a recipe; None if it cannot be loaded.
         folder: of the run.
         error: why the row did not run, or what failed.
-        refused: whether the checks before the run found the fault.
-        seconds: time spent now.
+        refused: the checks before the run found the error.
+        seconds: spent in this run.
     """
 
     label: str
@@ -43,7 +43,7 @@ class RowRun:
 
     @property
     def state(self) -> str:
-        """The state as the results of a table have it."""
+        """One of the states of :mod:`vlcli.tables.results`."""
         if self.error is not None:
             return REFUSED if self.refused else FAILED
         blocked = any(one.status in ("blocked", "failed") for one in self.outcomes)
@@ -51,20 +51,20 @@ class RowRun:
 
     @property
     def recipe(self) -> Resolved:
-        """The row as a recipe; only of a row that could be loaded."""
+        """``resolved`` of a row that could be loaded."""
         assert self.resolved is not None
         return self.resolved
 
     def end(self, outcomes: list[StageOutcome], started: float) -> None:
-        """Notes what became of the stages of a run that began at ``started`` (monotonic)."""
+        """Notes the outcomes of a run that began at ``started`` (``time.monotonic``)."""
         self.outcomes, self.seconds = outcomes, time.monotonic() - started
         self.error = self.error or next((one.error for one in outcomes if one.error is not None), None)
 
 
 def row_runs(table: RowTable, seeds: int = 1) -> list[RowRun]:
-    """Returns every row with every seed, seed by seed; the first seed is the row's own.
+    """Returns every row with every seed, seed by seed; the first is the row's own, the others add ``seed=N``.
 
-    A row that cannot be loaded has the error. Other rows than the first seed's get the word ``seed=N``.
+    A row that cannot be loaded has the error.
     """
     runs = []
     for number in range(seeds):
@@ -86,17 +86,13 @@ def run_rows(
     progress: Progress | None = None,
     begins: Callable[[RowRun], None] = lambda _: None,
 ) -> None:
-    """Runs all rows, and notes in each what became of it.
-
-    Every row is checked before the first stage runs. A row in which the checks find a fault is left out.
+    """Checks all rows, then runs those without a fault; outcomes are noted in ``runs``.
 
     Args:
-        options: how to run each.
-        progress: where to report.
         begins: called with each run before it begins.
 
     Raises:
-        VlcliError: no row can run: the fault of the first.
+        VlcliError: no row can run; this is the fault of the first.
     """
     progress = progress or Silent()
     if not ranks.several():
@@ -180,10 +176,7 @@ class _Lines:
 
 
 def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
-    """Returns what was measured as tables: one for each evaluate stage that the recipe's ``table`` names, by its label.
-
-    Where the recipe names one, its label is empty.
-    """
+    """Returns a table for each evaluate stage that the recipe's ``table`` names, by label; a single one's is empty."""
     named: dict[str, list[str]] = {}
     patterns: list[str] = []
     for row in table.chosen:
@@ -195,13 +188,12 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         patterns = patterns or of_row
     labels = list(dict.fromkeys(label for found in named.values() for label in found))
     axes = {axis: list(values) for axis, values in table.written.axes.items()}
-    whole = table.chosen == list(table.written.rows)
+    whole, about = table.chosen == list(table.written.rows), str(table.document.value.get("about") or "")
     skipped = table.written.skipped.items() if whole else ()
     tables: dict[str, TableResults] = {}
     for label in labels:
         name = label if len(labels) > 1 else ""
         title = f"{table.title}: {name}" if name else table.title
-        about = str(table.document.value.get("about") or "")
         having = [row for row in table.chosen if label in (named[row] or labels)]
         rows = [_row(table.written.rows[row], label, prefixed=len(named[row]) > 1) for row in having]
         for part in rows:
@@ -227,9 +219,8 @@ def _patterns_that_apply(tables: dict[str, TableResults]) -> dict[str, TableResu
     for label, names in measured.items():
         if names:
             patterns = tables[label].metrics
-            tables[label].metrics = [
-                one for one in patterns if fnmatch.filter(names, one) or not fnmatch.filter(every, one)
-            ]
+            kept = [one for one in patterns if fnmatch.filter(names, one) or not fnmatch.filter(every, one)]
+            tables[label].metrics = kept
     return tables
 
 

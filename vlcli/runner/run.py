@@ -1,4 +1,4 @@
-"""Runs a recipe: plans, validates what will run, then runs stage after stage (or several at a time)."""
+"""Plans, validates and runs a recipe."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,19 +18,18 @@ from vlcli.runner.watch import Unwatched, Watch, watched
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that may begin: its planner, and the stages that concern it."""
+    """A run that may begin: planner and chosen stages."""
 
     planner: Planner
     steps: list[PlannedStage]
 
     @property
     def working(self) -> list[str]:
-        """The stages that take computing."""
         return [step.name for step in self.steps if step.works]
 
     @property
     def writes(self) -> bool:
-        """Whether anything is written into the run's folder."""
+        """Whether the run writes into its folder."""
         return any(step.works or step.action == "reuse" for step in self.steps)
 
 
@@ -48,10 +47,10 @@ def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prep
 
 
 def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | None = None) -> list[StageOutcome]:
-    """Does what the plan says; a stage that fails stops those that build on it, the others go on.
+    """Plans, checks and runs a recipe; a stage that fails blocks those that build on it, the others go on.
 
     Raises:
-        RecipeError: deep validation found faults; nothing was run.
+        RecipeError: the checks found faults; nothing was run.
         VlcliError: another process runs in the folder of this run.
     """
     progress = progress or Silent()
@@ -62,7 +61,7 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
 
 def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
-    """Runs what :func:`prepare` planned."""
+    """Runs the stages that :func:`prepare` planned."""
     options, recipe = prepared.planner.options, prepared.planner.resolved.recipe
     with ExitStack() as stack:
         if ranks.several():
@@ -98,10 +97,10 @@ def _in_order(prepared: Prepared, watch: Watch | Unwatched) -> list[StageOutcome
 
 @contextmanager
 def held(prepared: Prepared, progress: Progress) -> Iterator[Prepared]:
-    """Holds the folder of a run and plans again: another process may have made stages since :func:`prepare` looked.
+    """Holds the folder of a run and plans again: another process may have made stages since :func:`prepare`.
 
     Yields:
-        What is to be done now, perhaps in another folder. A run that has nothing to do holds nothing.
+        The new plan, perhaps of another folder; a run without work holds none.
 
     Raises:
         VlcliError: another process runs in this folder.

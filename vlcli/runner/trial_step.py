@@ -1,4 +1,4 @@
-"""Runs one training step on a few invented examples, from sentence to gradient, before a run begins."""
+"""Runs one training step on invented examples, from sentence to gradient, before a run begins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry.contract import blame, origin
+from vlcli.registry.contract import blame, in_a_line, origin
 from vlcli.runner import invented
 from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
 from vlcli.tasks.base import Task
@@ -46,10 +46,10 @@ READ_WORDS = {"text", "fuse", "generate", "decode"}
 
 
 def trial_step(context: StageContext) -> list[Problem]:
-    """Returns what would go wrong in a training stage; nothing of its inputs need exist yet.
+    """Returns the faults of a training stage, whose inputs need not exist yet.
 
-    Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and, where
-    the model is not too large, runs one training step on invented data.
+    Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and runs a
+    training step on invented data if the model has at most :data:`LARGEST` parameters.
     """
     key = f"stages.{context.name}"
     try:
@@ -76,7 +76,6 @@ def trial_step(context: StageContext) -> list[Problem]:
 
 
 def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
-    text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
     named = [("model", resolved.model["name"])]  # type: ignore[index]
     named += [("objective", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
@@ -86,7 +85,7 @@ def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     whose = next((name for name, target in targets.items() if origin(target).rpartition(":")[0] == file), "")
     what = f"one step on invented data fails{whose} ({line})"
     hint = "the line is in the code that fails; -vv shows the traceback of a run"
-    return Problem(key, what, got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+    return Problem(key, what, got=in_a_line(error), hint=hint, code=4)
 
 
 def _stores_of(context: StageContext) -> list[str]:
@@ -157,44 +156,37 @@ def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec
 
 @dataclass
 class Rehearsal:
-    """A stage's module beside a few invented examples; ``epoch`` is the first in which every objective counts."""
+    """Module and invented examples of a stage; ``epoch`` is the first in which every objective is active."""
 
     module: TrainingModule
     data: Pipeline
     epoch: int
 
     def batch(self, rank: int = 0, world: int = 1) -> Batch:
-        """Returns one batch of all examples; of several processes, what ``rank`` holds of it."""
+        """Returns all examples as one batch; with several processes, the part of ``rank``."""
         batch: Batch = next(iter(self.data.loader(len(self.data), shuffle=False, rank=rank, world=world)))
         return batch
 
     def loss(self, batch: Batch) -> StepResult:
-        """Returns the loss of a batch.
-
-        Raises:
-            RecipeError: there is nothing to learn: the model would be saved as it was drawn.
-        """
+        """Returns the loss of a batch. Raises RecipeError: it does not depend on any trained parameter."""
         result: StepResult = self.module.train()(batch, epoch=self.epoch)
         if not result.total.requires_grad:
-            problem = Problem(
-                "objectives",
-                "the objectives have nothing to learn from these data with this model",
-                got=", ".join(self.module.objectives),
-                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
-                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
-            )
-            raise RecipeError([problem])
+            what = "the objectives have nothing to learn from these data with this model"
+            got = ", ".join(self.module.objectives)
+            expected = "examples with what they read (sentences, pictures, labels), and parameters that are trained"
+            hint = "vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have"
+            raise RecipeError([Problem("objectives", what, got=got, expected=expected, hint=hint)])
         return result
 
 
 def rehearse(
     context: StageContext, count: int = invented.EXAMPLES, like: DataSpec | None = None, real: bool = False
 ) -> AbstractContextManager[Rehearsal]:
-    """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
+    """Builds a stage with ``count`` invented examples, whose files lie in a temporary folder.
 
     Args:
-        like: take its numbers of regions; without ``real``, take sentences of full length and look at no data.
-        real: take the first examples of the stage's data as they are, with their pictures; features are invented.
+        like: gives the numbers of regions; without ``real``, sentences have full length and no data are read.
+        real: the examples are the first of the stage's data, with their pictures; features are invented.
     """
     resolved = _resolved(context)
     reader = _real_reader(context, resolved) if like is None or real else None

@@ -1,7 +1,4 @@
-"""Finds faults of what a stage starts from, extractions and weights, before a picture is opened.
-
-Both models are built without memory: the names and the shapes of their weights decide.
-"""
+"""Checks extractions and weights that a stage starts from by names and shapes, before a run begins."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,15 +23,15 @@ Described = tuple[dict[str, Any], list[Any]]
 
 
 def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule], data_spec: DataSpec) -> None:
-    """Refuses to start from weights of other sizes.
+    """Refuses to start from weights of other shapes.
 
-    A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
+    Sources that are no models of vlcli, or that do not exist yet, are not checked.
 
     Args:
-        make: builds what it trains with ``data_spec`` on the meta device; called where there is something to compare.
+        make: builds the stage's module with ``data_spec`` on the meta device; called if there are sources to compare.
 
     Raises:
-        DataError: weights of the model are not in what the stage starts from.
+        DataError: weights of the model are not in its sources.
     """
     config, stages = context.section(Training), context.recipe.stages
     # stages that extract or make data give no weights, nor do stores
@@ -46,9 +43,9 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     try:
         for name, state in zip(names, states, strict=True):
             loader.add(state, name, ours=True)
-    except Exception as error:  # a model's `adapt` that reads values, of which there are none yet
-        if isinstance(error, VlcliError):
-            raise
+    except VlcliError:
+        raise
+    except Exception:  # a model's `adapt` that reads values, of which there are none yet
         return
     loader.finish()
 
@@ -84,7 +81,7 @@ OTHER_BOXES = ("given", "detected")
 
 
 def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
-    """Returns the extractors of the stages ``names`` whose parameters are right one by one and do not work together."""
+    """Returns a fault for each extractor of the stages ``names`` whose parameters do not fit one another."""
     problems = []
     for name in names:
         stage = stages[name]
@@ -107,15 +104,15 @@ def _rehearse(rehearse: Any, parameters: dict[str, Any]) -> None:
 
 
 def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tuple[int, int] | None) -> None:
-    """Refuses extractions that will not hold the cells of the grid that a model reads.
+    """Refuses extractions of other regions than the grid that a model reads.
 
     Args:
         stores: the extract stages whose regions the model reads; other names are passed over.
         grid: rows and columns that the model reads; None: any regions.
 
     Raises:
-        RecipeError: the extraction is of boxes that are no grid, or of another grid. Files of boxes (``boxes`` of the
-            stage) may hold a grid: that is seen when they are read.
+        RecipeError: the boxes are no grid, or another one. Files of boxes (``boxes`` of the stage) are checked when
+            they are read.
     """
     if grid is None:
         return
@@ -128,15 +125,11 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         boxes, cells = parameters.get("boxes"), parameters.get("grid")
         other = boxes == "grid" and cells is not None and tuple(cells) != grid
         if boxes in OTHER_BOXES or other:
-            key = "grid" if other else "boxes"
-            problem = Problem(
-                f"stages.{name}.extractor",
-                f"the model reads a grid of features, and this stage will hold something else ({key})",
-                got=f"grid: {list(cells or ())}" if other else f"boxes: {boxes}",
-                expected=f"{rows} x {columns} cells",
-                hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
-            )
-            raise RecipeError([problem])
+            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            what = f"the model reads a grid of features, and this stage will hold something else ({key})"
+            hint = f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model"
+            place, expected = f"stages.{name}.extractor", f"{rows} x {columns} cells"
+            raise RecipeError([Problem(place, what, got=f"{key}: {got}", expected=expected, hint=hint)])
 
 
 def _parameters(spec: registry.Spec) -> dict[str, Any]:

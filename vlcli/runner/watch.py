@@ -1,4 +1,4 @@
-"""Keeps the state of all stages of a run: for the view on a terminal, and in ``progress.json``."""
+"""Keeps the state of all stages of a run, for the terminal and in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,8 @@ from vlcli.runner.execute import StageOutcome
 from vlcli.stopping import Stopped
 
 _EVERY = 1.0
-_STATUS = {
-    "skip": "unchanged",
-    "reuse": "reused",
-    "passed": "passed over",
-    "blocked": "blocked",
-    "outside": "not chosen",
-}
+_STATUS = {"skip": "unchanged", "reuse": "reused", "passed": "passed over"}
+_STATUS |= {"blocked": "blocked", "outside": "not chosen"}
 
 
 @runtime_checkable
@@ -34,12 +29,12 @@ class ShowsRuns(Protocol):
     """A :class:`~vlcli.progress.Progress` that can show all stages of a run at once."""
 
     def run_shown(self, state: RunState) -> AbstractContextManager[None]:
-        """Shows ``state``, which changes meanwhile, until the section ends; :func:`watched` enters the section."""
+        """Shows ``state``, which changes meanwhile, until the context ends; called by :func:`watched`."""
 
 
 @contextmanager
 def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
-    """Keeps the state of a run, whose folder is held, until its last stage has ended; ``progress`` may show it."""
+    """Keeps the state of a run, whose folder is held; a ``progress`` of :class:`ShowsRuns` shows it."""
     watch = Watch(planner, steps, jobs, progress)
     watch.changed()
     with ExitStack() as open_ones:
@@ -72,11 +67,11 @@ class Watch:
         self._written = 0.0
 
     def of(self, name: str) -> Progress:
-        """Returns where the stage ``name`` reports."""
+        """Returns the progress that the stage ``name`` reports to."""
         return _StageProgress(self, self.state.stage(name))
 
     def begins(self, step: PlannedStage) -> None:
-        """Notes that a stage starts now, or that there is nothing to do."""
+        """Notes that a stage starts, or that it has nothing to do."""
         with self.lock:
             stage = self.state.stage(step.name)
             stage.why, stage.status = step.why, _status(step, "running")
@@ -84,7 +79,6 @@ class Watch:
             self.changed()
 
     def ends(self, outcome: StageOutcome) -> StageOutcome:
-        """Notes that a stage has ended, and returns its outcome."""
         with self.lock:
             stage = self.state.stage(outcome.name)
             stage.work, stage.seconds, stage.metrics = [], outcome.seconds, dict(outcome.metrics)
@@ -102,14 +96,12 @@ class Watch:
         with self.lock:
             for stage in self.state.stages:
                 if stage.status in ("waiting", "running"):
-                    under_way, config = self._under_way(stage.kind), self.configs[stage.name]
-                    stage.expected = expect(
-                        [*self.measured, *under_way], self.state.recipe, stage.name, stage.kind, config
-                    )
+                    records, config = [*self.measured, *self._under_way(stage.kind)], self.configs[stage.name]
+                    stage.expected = expect(records, self.state.recipe, stage.name, stage.kind, config)
             self._write()
 
     def moved(self) -> None:
-        """Writes the steps of a stage, about once a second."""
+        """Called at each step of a stage; writes the state about once a second."""
         if time.monotonic() - self._written >= _EVERY:
             self.changed()
 
@@ -129,7 +121,7 @@ class Watch:
         run_state.write(self.planner.folder, self.state)
 
     def broken(self, end: BaseException) -> None:
-        """Notes that a signal, or a fault of vlcli, ends the run."""
+        """Notes that a signal or an error ends the run."""
         with self.lock:
             stopped = isinstance(end, (Stopped, KeyboardInterrupt))
             self.state.status = "stopped" if stopped else "failed"
@@ -152,7 +144,7 @@ class Watch:
 
 
 class Unwatched:
-    """Stands in for a :class:`Watch` where nobody keeps the state: worker processes, and runs without work."""
+    """In place of a :class:`Watch` in worker processes and in runs without work."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

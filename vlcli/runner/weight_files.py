@@ -1,6 +1,7 @@
-"""Opens the weights that stages name, as the stages themselves will."""
+"""Opens the files of weights that stages name."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from vlcli.errors import DataError, Problem
 from vlcli.nn.weights import read_states
 from vlcli.recipe.components import of_recipe, of_stage
 from vlcli.recipe.schema import Training
-from vlcli.recipe.wiring import FILES, find_place
+from vlcli.recipe.wiring import FILES, find_below, find_place
 from vlcli.recipe.yaml import Path_, dotted
 
 _HOLDERS = ("extractors", "models", "objectives")
@@ -21,7 +22,7 @@ _SUFFIXES = {*FILES, ".pkl"} - {".h5"}
 
 
 def unreadable(context: StageContext) -> list[Problem]:
-    """Returns the files of weights that a stage names and that cannot be read; absent ones are told elsewhere."""
+    """Returns a fault for each file of weights of a stage that cannot be read; absent ones are reported elsewhere."""
     stage, problems = context.config, []
     for word in getattr(stage, "source", []):
         path = None if word in context.recipe.stages or word.endswith(".h5") else find_place(word, context.root)
@@ -48,8 +49,10 @@ def _named(value: Any, key: Path_, root: Path) -> Iterator[tuple[Path_, Path]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _named(inner, (*key, name), root)
-    elif isinstance(value, str) and "\0" not in value and len(value) < 1000:
-        path = next((p for p in (root / Path(value).expanduser(), Path(value)) if p.exists()), None)
+    elif isinstance(value, str):
+        path = None
+        with suppress(OSError, RuntimeError):  # no path: too long, or of an unknown user
+            path = find_below(value, root)
         if path is not None and path.is_dir():
             yield from ((key, path / name) for name in WEIGHT_FILES if (path / name).is_file())
         elif path is not None and path.suffix in _SUFFIXES:

@@ -16,7 +16,7 @@ from vlcli.recipe.schema import Average
 
 
 def run(context: StageContext) -> StageResult:
-    """Averages the last checkpoints of the stage that ``from`` names."""
+    """Averages the last ``last`` checkpoints of the stage that ``from`` names into ``model/``."""
     config = context.section(Average)
     sources = context.sources()
     if len(sources) != 1:
@@ -38,7 +38,7 @@ def run(context: StageContext) -> StageResult:
 def average(files: list[Path], done: Callable[[], object] = lambda: None) -> dict[str, Tensor]:
     """Returns the mean of each floating-point tensor, summed in float64; integers, flags and queues of the last file.
 
-    Tied tensors stay tied. A tensor that is equal in all files comes out equal to the bit.
+    Tied tensors stay tied; tensors that are equal in all files stay equal to the bit.
 
     Raises:
         DataError: the files hold different tensors.
@@ -63,7 +63,7 @@ def average(files: list[Path], done: Callable[[], object] = lambda: None) -> dic
 
 
 def _is_averaged(name: str, value: Tensor) -> bool:
-    # a queue holds vectors of the last batches: a mean of two of them is a vector of nothing
+    # a queue holds vectors of the last batches, whose means belong to no example
     return value.is_floating_point() and "queue" not in name.rsplit(".", 1)[-1]
 
 

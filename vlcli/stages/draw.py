@@ -1,4 +1,4 @@
-"""Draws pictures of data, of trained models, of what stages measured."""
+"""Draws pictures of data, of trained models and of results."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ def run(context: StageContext) -> StageResult:
 
 
 class StageScene:
-    """What a stage's drawing is given (``vlcli.drawings.DrawingContext``)."""
+    """The ``vlcli.drawings.DrawingContext`` of a stage."""
 
     def __init__(self, context: StageContext) -> None:
         self.context, self.config = context, context.section(Draw)
@@ -67,7 +67,7 @@ class StageScene:
         return records
 
     def resolved(self, bundle: Bundle | None = None) -> ResolvedStage:
-        """Returns what the stage does with a trained model; None: with the first among its sources, if any."""
+        """Resolves the stage with a trained model; None: with the first among its sources, if any."""
         return resolve_stage(self.context) if bundle is None else resolve_with(self.context, bundle)
 
     def task(self, bundle: Bundle | None = None) -> Task | None:

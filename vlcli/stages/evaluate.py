@@ -1,4 +1,4 @@
-"""Scores a trained model on a task: metrics, every example's prediction, and the server's files."""
+"""Scores a trained model on a task: metrics, predictions, and files for test servers."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.builders.training import corruptions_for, make_transform
+from vlcli.builders.training import check_task, corruptions_for, make_transform
 from vlcli.data import Example, Pipeline, Reader
 from vlcli.data.images import PictureError, load_image
 from vlcli.detection.extraction import Share
@@ -50,7 +50,7 @@ def run(context: StageContext) -> StageResult:
     if isinstance(task, PairTask) and find_bundle(source) is None and (source / CONFIG).is_file():
         return StageResult() if processes.rank() else run_pairs(context, task, PairScorer(source, device), resolved)
     bundle, task = load_bundle(source, device), choose_task(context, resolved)
-    check_capabilities(task, bundle, context.name)
+    check_task(task, bundle.model, context.name)
     data = assemble(context, bundle, readers_of(context, resolved), task)
     runner, meeting = open_runner(context, bundle, data), JointEvaluation()
     if runner.share.count > 1:
@@ -62,7 +62,7 @@ def run(context: StageContext) -> StageResult:
 
 
 def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolved: ResolvedStage) -> StageResult:
-    """Scores a task's pairs by a model of transformers, with that model's own preparation of pictures and words."""
+    """Scores a task's pairs by a model of transformers with its own processor."""
     config = context.section(Evaluate)
     needs, half = InputSpec(text=False, pixels=True), HALVES.get(config.precision)
     data = Pipeline(readers_of(context, resolved), needs=needs, seed=context.seed, missing=config.missing)
@@ -166,7 +166,7 @@ def source_of(context: StageContext) -> Path:
 
 
 def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
-    """Returns the task that the stage names, else the one the model was fine-tuned on."""
+    """Returns the task that the stage names, else that of the model."""
     if resolved.task is None:
         what, where = "The model was trained on no task.", str(source_of(context))
         raise UsageError(what, where=where, expected="task: NAME in the stage")
@@ -174,23 +174,15 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
     return task
 
 
-def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
-    """Refuses a task that asks for what the model cannot do."""
-    if lacking := sorted(task.requires - bundle.model.capabilities):
-        name, can = registry.as_spec(bundle.model_spec)["name"], ", ".join(sorted(bundle.model.capabilities))
-        what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
-
-
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
-    """Opens the stage's data sets, or the task's own."""
+    """Opens the stage's data sets, arranged by its task."""
     readers = open_readers(resolved.data, context.root, context.progress, context.cache)
     task: Task | None = resolved.built_task
     return readers if task is None else task.arrange(readers)
 
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
-    """Assembles the evaluation data as model and task want them."""
+    """Returns the evaluation data as model and task read them."""
     config = context.section(Reading)
     needs = bundle.model.input_spec() if task is None else task.input_spec(bundle.model.input_spec(), False)
     reads = needs.regions or needs.concepts
@@ -228,13 +220,13 @@ def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRu
 
 
 def evaluate(task: Task, runner: TaskRunner) -> Result:
-    """Evaluates a task without gradient (a task that reads gradients turns them on for its own passes)."""
+    """Evaluates a task in evaluation mode without gradients."""
     with evaluating(runner.module), torch.no_grad():
         return task.evaluate(runner)
 
 
 def write_result(context: StageContext, task: Task, result: Result, data: Pipeline) -> dict[str, str]:
-    """Writes metrics, predictions, images and the submission; returns the files by role."""
+    """Writes metrics, predictions, images and submission; returns the files by role."""
     write_json(context.folder / "metrics.json", result.metrics)
     files = {"metrics": "metrics.json"}
     if result.predictions:

@@ -49,7 +49,7 @@ def run(context: StageContext) -> StageResult:
 
 
 def extractor_of(source: Path) -> dict[str, Any] | None:
-    """Returns the extractor of the regions that a stage trained on; None where their store is not there."""
+    """Returns the provenance of the regions that a stage trained on, if their store exists."""
     record = stage_record.read(source)
     file = next((file for file in (record.features if record is not None else []) if Path(file).is_file()), None)
     return None if file is None else FeatureStore([file]).provenance
@@ -60,10 +60,7 @@ Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]
 
 
 class FileRunner(TaskRunner):
-    """A task's evaluation whose outputs come from files instead of the model.
-
-    ``graphs`` are by the objective that each computes (``text`` and ``image`` by these names).
-    """
+    """Runs exported files in place of the model; ``graphs`` are by objective, or ``text`` and ``image``."""
 
     def __init__(self, module: Any, data: Any, batch_size: int, graphs: dict[str, Graph], run: Run) -> None:
         super().__init__(module, data, batch_size=batch_size)
@@ -84,7 +81,7 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
     """Returns the metric of the float and of the 8-bit files on the evaluation split, their difference, and a note.
 
     Args:
-        graphs: what was exported, by objective (``text`` and ``image`` by these names).
+        graphs: the exported ones by objective, or ``text`` and ``image``.
     """
     try:
         section, task, data = _evaluation(context, bundle)

@@ -1,4 +1,4 @@
-"""Extracts region features of the images of data sets (or of a folder) into an HDF5 store."""
+"""Extracts region features of pictures into an HDF5 store."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ LISTS = (".txt", ".lst", ".list")
 
 
 def run(context: StageContext) -> StageResult:
-    """Extracts every image that the stage's data name, each once; several processes share the work."""
+    """Extracts every picture of the stage's data once; several processes share the work."""
     config = context.section(Extract)
     cluster = _cluster(context)
     processes.use_threads(config.threads)
@@ -97,12 +97,12 @@ def readers_of(context: StageContext) -> list[Reader]:
 
 
 def listed_images(context: StageContext) -> dict[str, Path | str] | None:
-    """Returns the pictures of ``images: LIST.txt`` (a path or an address a line) or of ``images: ADDRESS``, by id.
+    """Returns the pictures of ``images: LIST.txt`` (a path or address a line) or ``images: ADDRESS``, by id; else None.
 
-    None where ``images`` is neither. Where two have one name, the ids are paths.
+    If two pictures have one name, the ids are paths.
 
     Raises:
-        DataError: the list is empty or names a file outside the root; nothing is at the address.
+        DataError: the list is empty or names a file outside the root, or the address has no files.
     """
     config, root = context.section(Extract), context.root
     if config.data or config.images is None:
@@ -110,7 +110,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     pictures: list[Path | str] = []
     if Path(config.images).suffix.lower() in LISTS:
         path = _file(context, config.images)
-        for number, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        for number, text in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
             if line := text.strip():
                 pictures.append(line if is_remote(line) else under(root, line, f"{path}:{number}", there=False))
         if not pictures:
@@ -154,9 +154,9 @@ def collect_images(readers: list[Reader]) -> dict[str, Path]:
 
 
 def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]) -> tuple[dict[str, BoxList], Labels]:
-    """Returns boxes by image and their labels: of the files (or stores) that the stage names, else of the data sets.
+    """Returns boxes by picture and their labels, from the stage's ``boxes`` (files or stores), else from its data sets.
 
-    ``notes`` gets a line for every file of which boxes are left out.
+    Adds a line to ``notes`` for every file of which boxes are left out.
     """
     config = context.section(Extract)
     of_data = [(reader.boxes(), _labels(reader)) for reader in readers]
@@ -174,7 +174,7 @@ def _labels(reader: Reader) -> Labels:
 
 
 def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[str, BoxList], Labels]]:
-    """Numbers the classes of box files from 0, all in one way where they list no categories of their own."""
+    """Numbers the classes of box files from 0; files without categories share one numbering."""
     ids = {number for file in files if not file.categories for number in ids_used(file)}
     named = {number: name for file in files for number, name in file.categories.items()}
     shared = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
@@ -187,18 +187,15 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
 
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
-    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
+    """Opens the regions of an extractor that reads no pictures; else returns None."""
     if extractor.reads != "regions":
         return None
     named = context.section(Extract).features
     files = sort_files(context.feature_files(named))[0] if named else []
     if not files:
-        raise DataError(
-            "The extractor reads region features, and the stage names no store of them.",
-            where=f"stages.{context.name}",
-            expected="features: STAGE or a file",
-            hint="add an extract stage before this one and name it here",
-        )
+        what = "The extractor reads region features, and the stage names no store of them."
+        where, hint = f"stages.{context.name}", "add an extract stage before this one and name it here"
+        raise DataError(what, where=where, expected="features: STAGE or a file", hint=hint)
     return FeatureStore(files)
 
 
@@ -219,29 +216,23 @@ def build_extractor(context: StageContext) -> Extractor:
 
 
 def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
-    """Returns ``name`` under the data root; absolute paths stay as they are, links are followed wherever they lead.
+    """Returns a path under the data root; absolute paths stay as they are, links may lead out of the root.
 
     Args:
-        root: the data root.
-        name: a path.
-        where: what says it, for messages.
-        there: whether it must exist.
+        where: the place that names the path, for messages.
+        there: whether the file must exist.
 
     Raises:
-        DataError: a relative path that leaves the root, or nothing there.
+        DataError: a relative path leaves the root, or there is no such file.
     """
     path = Path(name).expanduser()
     if not path.is_absolute():
-        # Who may link a folder into the root may also read what it leads to: only `..` is kept from leaving.
+        # Whoever links a folder into the root may also read its target: only `..` is refused.
         path = Path(os.path.normpath(root / path))
         if not path.is_relative_to(os.path.normpath(root)):
-            raise DataError(
-                "A relative path must stay inside the data root.",
-                where=where or str(root),
-                got=name,
-                expected="a path without `..` that leaves it",
-                hint="give an absolute path, or link the folder into the root",
-            )
+            what, expected = "A relative path must stay inside the data root.", "a path without `..` that leaves it"
+            hint = "give an absolute path, or link the folder into the root"
+            raise DataError(what, where=where or str(root), got=name, expected=expected, hint=hint)
     if there and not path.exists():
         raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
     return path

@@ -1,4 +1,4 @@
-"""Generates a world, which becomes the data root of the stages that name this one in ``root``."""
+"""Generates a world, the data root of stages that name this one in ``root``."""
 
 from __future__ import annotations
 

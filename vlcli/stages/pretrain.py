@@ -5,5 +5,5 @@ from vlcli.stages.training import run_training
 
 
 def run(context: StageContext) -> StageResult:
-    """Trains as the stage says."""
+    """Trains the stage."""
     return run_training(context)

@@ -1,4 +1,4 @@
-"""Trains a stage: assembles model and data, trains, and writes the bundle of the best weights."""
+"""Trains a stage and writes the bundle of the best weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,12 @@ MODEL = "model"
 
 
 def run_training(context: StageContext) -> StageResult:
-    """Trains as the stage says, and writes ``model/``: a bundle of the best weights (the last without validation).
+    """Trains and writes ``model/``, a bundle of the best weights (the last without validation).
 
-    With several processes every one calls this; only rank 0 writes.
+    Called by every process; only rank 0 writes.
 
     Raises:
-        VlcliError: the loss is not finite, the disk is full, or what assembling and loading find.
+        VlcliError: the loss is not finite, the disk is full, or data or weights do not fit.
     """
     config = context.section(Training)
     context.folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def run_training(context: StageContext) -> StageResult:
     processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
-    check_task(parts.task, parts.module, context.name)
+    check_task(parts.task, parts.module.model, context.name)
     evaluator = None
     if parts.validation is not None:
         joint = processes.world() > 1 and (parts.task is None or is_joint(parts.task))
@@ -83,15 +83,14 @@ def run_training(context: StageContext) -> StageResult:
 def _sources(parts: Assembly) -> list[str]:
     if parts.report:
         return parts.report.lines()
-    named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
-    if named:
+    if named := ", ".join(parts.module.model.tower_folders(parts.resolved.model or {}).values()):
         return [f"weights from {named}; the rest is drawn from the seed"]
     return ["weights drawn from the seed: training from scratch"]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores the validation data by the task, else by the objectives' losses; ``joint``: by all processes."""
+    """Scores the validation data by the task, else by the losses; ``joint``: all processes share the work."""
 
     parts: Assembly
     config: Training
@@ -100,11 +99,15 @@ class Validation:
     joint: bool
 
     def __call__(self, autocast: Autocast, epoch: int) -> Score:
-        """Returns the score; with several processes all of them call this, where ``joint``."""
+        """Called by the trainer on rank 0, or on all processes if ``joint``."""
         if not self.joint:
-            return self._score(autocast, epoch, Share())
+            return self.alone(autocast, epoch)
         meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
+
+    def alone(self, autocast: Autocast, epoch: int) -> Score:
+        """Called by the trainer on rank 0 while the other processes wait."""
+        return self._score(autocast, epoch, Share())
 
     def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
         runner = TaskRunner(
@@ -132,15 +135,16 @@ class Validation:
 
 def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
     outcome, state = trainer.select_weights(outcome)
+    resolved = parts.resolved
     save_bundle(
         context.folder / MODEL,
         parts.module,
         tokenizer=parts.tokenizer,
         data_spec=parts.data_spec,
-        model_spec=parts.model_spec,
-        objectives_specs=parts.objectives_specs,
-        task_spec=parts.task_spec,
-        text_options=parts.text.model_dump(exclude={"vocabulary"}),
+        model_spec=resolved.model or {},
+        objectives_specs=resolved.objectives,
+        task_spec=resolved.task,
+        text_options=resolved.text.model_dump(exclude={"vocabulary"}),
         transform_spec=parts.transform_spec,
         info={
             "stage": context.name,
@@ -182,9 +186,6 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
 
 
 def draw_curve(log: Path) -> Path | None:
-    """Draws losses over the steps, and the validation's scores below them, as ``loss.png`` beside the log.
-
-    None without a log or without matplotlib.
-    """
+    """Draws losses and validation scores over the steps as ``loss.png``; None without a log or matplotlib."""
     rows = read_log(log)
     return draw_curves(loss_series(rows), log.with_name("loss.png"), scores=score_series(rows))
