@@ -15,7 +15,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,9 +61,9 @@ def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Itera
             except OSError:  # a file system without locks: each writes beside and renames
                 break
         if not shared:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            with suppress(OSError):  # the number serves messages only: what is cached can be read from a full disk
+                file.truncate(0)
+                os.write(file.fileno(), str(os.getpid()).encode())
         yield file
 
 

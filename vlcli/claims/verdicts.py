@@ -79,7 +79,7 @@ class Judged:
     @property
     def share(self) -> float | None:
         """Where the second row's mean lies between chance (0) and the ceiling (1); None where chance is not known."""
-        if self.second is None or self.chance is None:
+        if self.second is None or self.chance is None or self.chance == self.registered.world.ceiling:
             return None
         return (self.second.mean - self.chance) / (self.registered.world.ceiling - self.chance)
 

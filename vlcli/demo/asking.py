@@ -158,9 +158,12 @@ class Demo:
         with self.turns.turn() as times:
             query = self.model.embed_text(text) if text.strip() else self.model.embed_image([uploads[0].token])
             nearest = index.nearest(query[0], min(top, len(index.store)))
-        numbers = {index.folder / name: row for row, name in enumerate(index.store.ids)}
-        rows = [{"name": path.name, "score": round(score, 4), "number": numbers[path]} for path, score in nearest]
-        return {"found": rows, **times, "within": self.within()}
+        numbers = index.store.rows()
+        found = [
+            {"name": path.name, "score": round(score, 4), "number": numbers[path.relative_to(index.folder).as_posix()]}
+            for path, score in nearest
+        ]
+        return {"found": found, **times, "within": self.within()}
 
     def take(self, kind: str, number: int) -> dict[str, Any]:
         """Return the pictures of one of the ``samples``, or of the ``folder``, as uploads, and its text.

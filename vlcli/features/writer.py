@@ -76,7 +76,7 @@ class FeatureWriter:
         path: the finished file, e.g. ``features.h5``.
         provenance: of these records; continuing needs the same (``versions`` may differ).
         set: box set to write; other sets of an existing file are kept.
-        dtype: float type of features and distributions, ``float16`` or ``float32``.
+        dtype: of features and distributions, ``float16`` or ``float32``.
         flush_every: records of a segment; 16 of the first.
         flush_seconds: longest time between segments; 5 before the first.
         compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
@@ -154,7 +154,8 @@ class FeatureWriter:
                 expected=f"{self.dtype} {_without_versions(self.provenance)}",
                 hint="use --force to start anew, or another output",
             )
-        self._layout = self._layout or source.widths
+        if len(source):
+            self._layout = self._layout or source.widths
         return source
 
     def __enter__(self) -> FeatureWriter:
@@ -196,11 +197,7 @@ class FeatureWriter:
             self._spill()
 
     def flush(self) -> None:
-        """Write the records that are held in memory as one more segment.
-
-        Raises:
-            VlcliError: the disk is full.
-        """
+        """Write the records that are held in memory as one more segment; VlcliError: the disk is full."""
         self._spill()
         self._settle()
 
@@ -246,7 +243,7 @@ class FeatureWriter:
                 write_sources(
                     file,
                     self.set,
-                    sources,
+                    [source for source in sources if len(source)],
                     provenance,
                     order=order,
                     compression=self.compression,

@@ -47,8 +47,11 @@ def refuse_other(file: Path) -> None:
     Raises:
         UsageError: a folder, or a file without the mark of vlcli's reports.
     """
-    mark = f'name="generator" content="{GENERATOR}'
-    if file.is_dir() or (file.is_file() and mark not in file.read_text("utf-8", "replace")[:4096]):
+    head, mark = "", f'name="generator" content="{GENERATOR}'
+    if file.is_file():
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            head = opened.read(4096)
+    if file.is_dir() or (file.is_file() and mark not in head):
         raise UsageError(
             "This is not a report that vlcli wrote; it is not replaced.",
             where=str(file),

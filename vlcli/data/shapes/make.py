@@ -70,8 +70,8 @@ def config_of(folder: Path) -> ShapesConfig:
         DataError: ``folder`` holds no finished world, or one of another version.
     """
     mark = _read_mark(Path(folder))
-    if mark["version"] != VERSION:
-        what, got = "this shapes world is of another version", f"version {mark['version']}"
+    if mark.get("version") != VERSION:
+        what, got = "this shapes world is of another version", f"version {mark.get('version')}"
         raise DataError(what, where=str(folder), got=got, expected=f"version {VERSION}", hint=HINT + str(folder))
     return ShapesConfig(**mark["config"])
 
@@ -79,14 +79,14 @@ def config_of(folder: Path) -> ShapesConfig:
 def _read_mark(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / MARK).read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         what, expected, hint = "there is no finished shapes world here", f"a folder with {MARK}", HINT + str(folder)
         raise DataError(what, where=str(folder), got=str(error), expected=expected, hint=hint) from error
 
 
 def _check_target(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name] * folder.exists()
-    if names and MARK not in names:
+    if names and not (folder / MARK).is_file():
         what, got = "the target holds something that is not a shapes world", ", ".join(names[:3])
         expected = f"an absent or empty folder, or one with {MARK}"
         hint = "choose another folder, or empty this one yourself"
