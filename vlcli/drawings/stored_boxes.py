@@ -35,7 +35,6 @@ def draw_stored(
         folder: where ``ID.png`` of each goes.
         limit: most boxes, by score; in the store's order where there are none.
         classes: names of the classes; by default the store's own, else their numbers.
-        progress: where to report.
 
     Raises:
         DataError: a picture cannot be read, or the store lacks it.

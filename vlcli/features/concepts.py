@@ -79,7 +79,6 @@ class ConceptStore:
         return first
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return ``ids`` and ``scores`` of an image, best first."""
         columns = self.store.read(name, FIELDS, copy=False).arrays()
         return {"ids": columns["classes"][: self.top], "scores": columns["class_scores"][: self.top]}
 

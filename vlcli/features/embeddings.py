@@ -37,11 +37,7 @@ AGAIN = "delete it and run the same command again"
 class EmbeddingStore:
     """Vectors by name, of one file or of one unfinished part.
 
-    Args:
-        key: the key that the vectors must have been made with; None: any.
-
-    Raises:
-        DataError: the file is missing, no store, damaged, or of another key.
+    ``key`` is what they must have been made with (None: any). DataError: missing, no store, damaged, or of another key.
     """
 
     def __init__(self, path: str | Path, key: Mapping[str, Any] | None = None) -> None:
@@ -82,7 +78,6 @@ class EmbeddingStore:
 
     @property
     def dim(self) -> int:
-        """Width D of the vectors."""
         return int(self.vectors.shape[1])
 
     def rows(self) -> dict[str, int]:
@@ -95,14 +90,11 @@ class EmbeddingWriter:
     Args:
         path: the finished file.
         key: what the vectors depend on: the weights above all.
-        stale: ``refuse`` or ``replace`` a store or a part with another key.
+        stale: ``refuse`` (DataError) or ``replace`` a store or a part with another key.
         dtype: float type on disk.
         flush_every: most vectors held in memory.
         flush_seconds: longest time between parts.
         rank: of this process among those that write together; only 0 clears up and finishes.
-
-    Raises:
-        DataError: ``stale`` is ``refuse`` and a store has another key.
     """
 
     def __init__(
@@ -152,9 +144,7 @@ class EmbeddingWriter:
     def append(self, ids: Sequence[str], vectors: NDArray[Any], marks: Sequence[str] | None = None) -> None:
         """Add vectors (n, D); they replace those of the same names.
 
-        Raises:
-            DataError: a vector is not finite, or not as wide as the others.
-            VlcliError: the disk is full.
+        Raises DataError: not finite, or not as wide as the others; VlcliError: the disk is full.
         """
         rows = np.ascontiguousarray(vectors, dtype=self.dtype)
         known = [source.dim for source in self._sources if len(source)] + [part.shape[1] for *_, part in self._waiting]

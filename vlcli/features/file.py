@@ -138,7 +138,6 @@ class SetFile:
 
     @property
     def widths(self) -> dict[str, int]:
-        """Fields with their columns (0: a vector)."""
         return {name: shape[1] if len(shape) > 1 else 0 for name, shape in self.shapes.items()}
 
     def _check_boxes(self, stored: h5py.Dataset) -> None:

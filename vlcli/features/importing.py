@@ -205,7 +205,6 @@ class _Run:
         self.read: dict[str, str] = {}
 
     def read_all(self, kind: Format, source: Path, options: FormatOptions, progress: Progress) -> None:
-        """Import every image that the store lacks; refuse a source without any image."""
         with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
             for entry in kind.entries(source, options):
                 try:

@@ -142,12 +142,10 @@ class FeatureStore:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Provenance of the first shard."""
         return self.parts()[0].provenance
 
     @property
     def max_regions(self) -> int:
-        """Largest number of boxes of an image."""
         return max((int(np.diff(part.offsets).max(initial=0)) for part in self.parts()), default=0)
 
     def missing(self, names: Iterable[str]) -> list[str]:
@@ -164,7 +162,6 @@ class FeatureStore:
             raise self._absent(absent)
 
     def count(self, name: str) -> int:
-        """Return the number of an image's boxes."""
         part, number = self._find(name)
         return int(part.offsets[number + 1] - part.offsets[number])
 

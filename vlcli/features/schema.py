@@ -100,7 +100,6 @@ class Record:
         return int(self.boxes.shape[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the fields that are present, in the order of :data:`FIELDS`."""
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 

@@ -177,9 +177,7 @@ class FeatureWriter:
     def append(self, record: Record) -> None:
         """Add one image.
 
-        Raises:
-            DataError: the record is faulty, has other fields than those before it, or the image is there already.
-            VlcliError: the disk is full.
+        Raises DataError: the record is faulty, has other fields than earlier ones, or is there; VlcliError: the disk is full.
         """
         record = normalise(record, self.dtype)
         check_record(record, where=str(self.path))

@@ -39,8 +39,7 @@ class Map:
     Attributes:
         asked: whether queries are ``words``, ``regions`` or ``tokens`` named in ``names``.
         values: one array (heads, queries, regions) for each picture.
-        names: of the queries, where they are tokens.
-        keys: tokens over which attention is spread, words and class tokens included; 0 where it is none.
+        keys: tokens over which attention is spread, words and class tokens included; 0 for other groups.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Map:
 
     @property
     def size(self) -> int:
-        """Bytes in the page, before they are written as text."""
         return sum(array.size for array in self.values)
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,11 +84,9 @@ class Look:
 
     @property
     def size(self) -> int:
-        """Bytes in the page."""
         return sum(part.size for part in self.maps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the document of the page."""
         sample, said = self.sample, self.sample.said[0]
         shown = sample.pictures[: len(self.boxes)]
         thumbnails = [(picture.name, picture.thumbnail) for picture in shown if picture.thumbnail is not None]
@@ -117,7 +113,6 @@ class Look:
 
 
 def _is_grid(boxes: list[list[float]]) -> bool:
-    """Return whether regions are the cells of a grid: many, and all of one size."""
     sides = np.array([box[2:] for box in boxes])
     return len(boxes) >= 9 and bool(np.allclose(sides, sides[0], atol=0.01))
 
@@ -133,14 +128,7 @@ def _cell(place: list[float]) -> str:
 
 
 def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """Look at some of a group's samples with its first model.
-
-    Args:
-        room: bytes that the maps may take.
-
-    Returns:
-        A document for each example, and notes about what could not be computed.
-    """
+    """Return some samples under a group's first model, in ``room`` bytes of maps, and notes on faults."""
     source = samples.source
     if source is None or source.model_folder is None:
         return [], [f"{title}: the trained model is gone, so attention cannot be computed."]
@@ -195,11 +183,7 @@ def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int) -> Look
 
 
 class _Tokens:
-    """The tokens of one example: sorts recorded numbers into maps.
-
-    Args:
-        layout: of its image tokens, a row for each picture.
-    """
+    """The tokens of one example, ``layout`` with a row for each picture: sorts recorded numbers into maps."""
 
     def __init__(self, batch: Batch, layout: Layout, words: int) -> None:
         self.rows = [int(row) for row in batch.clean.image_rows[0] if row >= 0]

@@ -41,11 +41,7 @@ _SECTIONS = {
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Contents of a report.
-
-    Attributes:
-        samples: of each group of evaluate stages; 0 leaves pictures out.
-    """
+    """Contents of a report; ``samples`` of each group of evaluate stages, 0 leaves pictures out."""
 
     samples: int = SAMPLES
     model: bool = True
@@ -55,11 +51,7 @@ class ReportOptions:
 def write_report(
     folders: Sequence[Path], file: Path, options: ReportOptions | None = None, progress: Progress | None = None
 ) -> Path:
-    """Write the page of one run or several; a file that vlcli did not write is not replaced.
-
-    Raises:
-        UsageError: another file lies there.
-    """
+    """Write the page of one run or several; UsageError: a file that vlcli did not write lies there."""
     refuse_other(file)
     html = render([read_run(folder) for folder in folders], options or ReportOptions(), progress or Silent())
     return write_text(file, html)
@@ -104,7 +96,6 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
 def _looks(
     samples: Sequence[Samples], options: ReportOptions, progress: Progress, runs: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return attention of some models, and why that of others cannot be shown."""
     if not options.model or not samples:
         return [], []
     from vlcli.pages.looks import MOST_BYTES, looks_of
@@ -125,7 +116,6 @@ def _looks(
 
 
 def _missing(run: RunFacts) -> list[str]:
-    """Return faults of a run, and stages that are not done."""
     words = {"stopped": "stopped before the end", "working": "still running", "skipped": "passed over"}
     states: dict[str, list[str]] = {}
     for stage in run.stages.values():

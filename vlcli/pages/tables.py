@@ -51,11 +51,7 @@ class PageTable:
 
 
 def write_table(table: TableResults, file: Path) -> Path:
-    """Write the page of a table; a file that vlcli did not write is not replaced.
-
-    Raises:
-        UsageError: another file lies there; the table cannot be summarised.
-    """
+    """Write the page of a table; UsageError: another file lies there, or the table cannot be summarised."""
     refuse_other(file)
     shown = page_table(table, MOST_ON_OWN_PAGE)
     title, shown.title = shown.title or "Table", ""
@@ -84,7 +80,7 @@ def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:
 
 
 def page_table(table: TableResults, most: int = MOST_METRICS) -> PageTable:
-    """Return a table with at most so many metrics. Raises UsageError: the table cannot be summarised."""
+    """Return a table with at most so many metrics; UsageError: the table cannot be summarised."""
     summary = summarise(table)
     panels = [_panel(summary, name) for name in summary.metrics[:most]]
     return PageTable(summary.title, panels, [f"{note[0].upper()}{note[1:]}." for note in summary.notes])
@@ -112,7 +108,6 @@ def _panel(summary: Summary, name: str) -> Panel:
 
 
 def _span(summary: Summary, name: str) -> Span:
-    """Return a line from the lowest to the highest number of a metric, with some room beside."""
     values = [line.published[name].value for line in summary.lines if name in line.published]
     for one in (line.estimates[name] for line in summary.lines if name in line.estimates):
         values += [value for value in (one.mean, one.low, one.high) if value is not None]

@@ -76,8 +76,7 @@ def draw_attention(
 ) -> Image.Image:
     """Darkens a copy of ``picture`` except where ``boxes`` (N, 4) with a high weight (N,) lie.
 
-    A pixel is as bright as the heaviest box that covers it; a weight of ``top`` (None: the heaviest of all) is fully
-    bright.
+    A pixel is as bright as the heaviest box over it; a weight of ``top`` (None: the heaviest of all) is fully bright.
     """
     pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)  # (height, width, 3)
     light = np.zeros(pixels.shape[:2], dtype=np.float32)  # (height, width)

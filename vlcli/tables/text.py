@@ -32,8 +32,7 @@ Cell = tuple[str, Callable[[Line, str], str], str]
 def blocks(summary: Summary) -> list[Block]:
     """Return the blocks of text, Markdown and LaTeX: of a grid a matrix for each metric, else rows of numbers.
 
-    One or two metrics are one block; more have a block of measured numbers, one of published numbers and one of
-    differences.
+    One or two metrics are one block; more have blocks of measured numbers, of published ones and of differences.
     """
     names, judged = summary.metrics, [verdicts(summary)]
     if len(summary.axes) == 2:
@@ -172,7 +171,6 @@ def markdown(summary: Summary) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape characters that end a cell or begin markup."""
     return re.sub(r"([\\|*_`<\[])", r"\\\1", " ".join(text.split()))
 
 

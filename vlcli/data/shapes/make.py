@@ -38,11 +38,7 @@ ALONE = {"nlvr2": write_nlvr2, "vist": write_vist, "imagenet": write_imagenet, "
 def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers: int = 1) -> dict[str, int]:
     """Generate a world; every byte follows from ``config``, whatever ``workers`` is.
 
-    Args:
-        folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
-
-    Raises:
-        DataError: ``folder`` holds something else.
+    ``folder`` is absent, empty, or an earlier shapes world, which is replaced; DataError: something else is there.
     """
     _check_target(folder)
     beside = folder.parent / f".{folder.name}.{os.getpid()}.partial"
@@ -64,11 +60,7 @@ def describe(folder: Path) -> dict[str, int]:
 
 
 def config_of(folder: Path) -> ShapesConfig:
-    """Return the configuration that a world was made with.
-
-    Raises:
-        DataError: ``folder`` holds no finished world, or one of another version.
-    """
+    """Return the configuration of a world; DataError: none that is finished, or one of another version."""
     mark = _read_mark(Path(folder))
     if mark.get("version") != VERSION:
         what, got = "this shapes world is of another version", f"version {mark.get('version')}"

@@ -33,9 +33,8 @@ class ForeignImage:
 class ImageNames:
     """Names and sizes of images for files that number images, or lack their sizes.
 
-    Args:
-        source: a folder of pictures, or a JSON file with a list of ``images`` that have ``file_name``, ``width`` and
-            ``height`` (COCO's); DataError: neither.
+    ``source`` is a folder of pictures, or a JSON file (COCO's) with ``images`` that have ``file_name``, ``width`` and
+    ``height``; DataError: neither.
     """
 
     def __init__(self, source: str | Path) -> None:
@@ -78,12 +77,9 @@ def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
 
 @dataclass
 class FormatOptions:
-    """Further inputs of a format.
+    """Further inputs of a format: a second file with the ``boxes``, names and sizes of images, and words.
 
-    Attributes:
-        boxes: a second file with the boxes.
-        pictures: names and sizes of the images.
-        vocabulary: the words in the order of the concepts' numbers.
+    ``vocabulary`` has the words in the order of the concepts' numbers.
     """
 
     boxes: Path | None = None

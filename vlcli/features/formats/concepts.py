@@ -57,8 +57,7 @@ class ConceptFormat(Format):
 def read_words(path: Path) -> list[str]:
     """Read a vocabulary: a word a line (``man, NN, 51456`` too), or a JSON list of words or objects with ``word``.
 
-    Raises:
-        DataError: the file cannot be read, is empty, or names a word twice.
+    Raises DataError: the file cannot be read, is empty, or names a word twice.
     """
     try:
         text = path.read_text(encoding="utf-8")

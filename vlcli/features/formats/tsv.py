@@ -31,7 +31,7 @@ class Column:
 
 
 class TSVFormat(Format):
-    """A TSV format; ``meaning`` says of each column, in order: ``id``, ``height``, ``width``, ``count``, or an array."""
+    """A TSV format; ``meaning`` of its columns, in order: ``id``, ``height``, ``width``, ``count``, or an array."""
 
     source = "a TSV file"
     meaning: ClassVar[dict[str, str | Column]]
