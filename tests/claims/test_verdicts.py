@@ -194,3 +194,8 @@ def test_chance_at_the_ceiling_leaves_no_share(tmp_path):
 def test_the_cost_counts_the_planted_row(tmp_path):
     one = claim("one", ("later", "old")).replace("metric: top1, ", "metric: top1, planted: known, minutes: 3, ")
     assert "about 45 core-minutes" in render(judge(registered(tmp_path, one), looker(ROWS)))
+
+
+def test_an_image_whose_name_has_a_space_is_linked(tmp_path):
+    judged = judge(registered(tmp_path, claim("one", ("new", "old"))), looker(ROWS))
+    assert "](images/my%20page-mine.svg)" in render(judged, plots={"mine": "images/my page-mine.svg"})

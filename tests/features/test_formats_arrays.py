@@ -142,7 +142,7 @@ def test_concept_lists(tmp_path):
     store = ConceptStore(tmp_path / "f.h5")
     assert store.words == ("grass", "dog", "red")
     assert store.named("000000000042") == [("dog", 1.0), ("grass", 1.0), ("red", 1.0)]
-    (tmp_path / "words.txt").write_text("man, NN, 51456\ngrass, NN, 9\ndog, NN, 7\n")
+    (tmp_path / "words.txt").write_text("man, NN, 51456\ngrass, NN, 9\ndog, NN, 7\n", encoding="utf-8-sig")
     lines = [{"file_name": "x/b.jpg", "concepts": ["dog", "grass"], "scores": [0.25, 0.75]}, {"id": "c", "words": []}]
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, lines)))
     import_features("concepts", tmp_path / "list.jsonl", tmp_path / "g.h5", vocabulary=tmp_path / "words.txt")

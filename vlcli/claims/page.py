@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from vlcli.claims import words
 from vlcli.claims.verdicts import WORDS, Judged, counts
@@ -34,7 +35,7 @@ def render(
     for paper, listed in words.by_part(judged).items():
         lines += ["", f"## {words.title(listed)}", ""]
         if plots and paper in plots:
-            lines += [f"![differences and verdicts of {paper}]({plots[paper]})", ""]
+            lines += [f"![differences and verdicts of {paper}]({quote(plots[paper])})", ""]
         lines += [line for text in words.history(listed) for line in (text, "")]
         for word in WORDS:
             lines += _section(word, [one for one in listed if one.word == word])

@@ -24,11 +24,7 @@ FIELDS = ("classes", "class_scores")
 
 
 def concept_record(
-    image: str,
-    ids: ArrayLike,
-    scores: ArrayLike,
-    size: tuple[int, int],
-    boxes: ArrayLike | None = None,
+    image: str, ids: ArrayLike, scores: ArrayLike, size: tuple[int, int], boxes: ArrayLike | None = None
 ) -> Record:
     """Make the record of an image's concepts.
 

@@ -23,14 +23,7 @@ from vlcli.features.schema import (
     checksum,
     decode_strings,
 )
-from vlcli.features.structure import (
-    check_sets,
-    damaged,
-    datasets_of,
-    index_problems,
-    shape_problems,
-    unlike_length,
-)
+from vlcli.features.structure import check_sets, damaged, datasets_of, index_problems, shape_problems, unlike_length
 
 # Bytes of an image's field up to which one gather for all images is faster than a copy for each.
 _SMALL = 1 << 14

@@ -31,12 +31,7 @@ class FeatureStore:
     """
 
     def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        set: str | None = None,
-        *,
-        hint: str = "",
-        check: bool = True,
+        self, path: str | Path | Sequence[str | Path], set: str | None = None, *, hint: str = "", check: bool = True
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else list(path)
         self._named = [file for one in paths for file in _files(Path(one))]

@@ -23,15 +23,7 @@ from typing import Any
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.assemble import copy_other_sets, create_file, write_records, write_sources
 from vlcli.features.file import SetFile, set_names
-from vlcli.features.schema import (
-    DEFAULT_SET,
-    Record,
-    check_record,
-    join_provenance,
-    layout,
-    normalise,
-    same_extraction,
-)
+from vlcli.features.schema import DEFAULT_SET, Record, check_record, join_provenance, layout, normalise, same_extraction
 from vlcli.files import put
 
 # The first segment is written this early, so that stopping a run soon after its start loses little.
@@ -177,7 +169,7 @@ class FeatureWriter:
     def append(self, record: Record) -> None:
         """Add one image.
 
-        Raises DataError: the record is faulty, has other fields than earlier ones, or is there; VlcliError: the disk is full.
+        Raises DataError: the record is faulty, has other fields, or is there already; VlcliError: the disk is full.
         """
         record = normalise(record, self.dtype)
         check_record(record, where=str(self.path))

@@ -21,12 +21,7 @@ def attention_bar(width: int = 160) -> Image.Image:
 
 
 def draw_boxes(
-    picture: Image.Image,
-    boxes: ArrayLike,
-    labels: Sequence[str] | None = None,
-    *,
-    width: int = 2,
-    font_size: int = 12,
+    picture: Image.Image, boxes: ArrayLike, labels: Sequence[str] | None = None, *, width: int = 2, font_size: int = 12
 ) -> Image.Image:
     """Draws ``boxes`` (N, 4) in pixels, x1 y1 x2 y2, with a label at each corner, on a copy of ``picture``."""
     drawn = picture.convert("RGB")

@@ -66,7 +66,7 @@ class ImageNames:
 
 def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
     try:
-        rows = json.loads(source.read_text(encoding="utf-8"))
+        rows = json.loads(source.read_text(encoding="utf-8-sig"))
         rows = rows["images"] if isinstance(rows, dict) else rows
         return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -60,7 +60,7 @@ def read_words(path: Path) -> list[str]:
     Raises DataError: the file cannot be read, is empty, or names a word twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if text.lstrip()[:1] in ("[", "{"):
             content = json.loads(text)
             content = content[WORDS] if isinstance(content, dict) else content
@@ -79,7 +79,7 @@ def read_words(path: Path) -> list[str]:
 
 def _rows(source: Path) -> list[Row]:
     try:
-        text = source.read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8-sig")
         try:
             content = json.loads(text)
         except json.JSONDecodeError:
