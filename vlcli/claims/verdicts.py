@@ -109,7 +109,7 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
         if one.small is not None:
             tables[one.file.paper, one.claim.table, one.is_real].append(measured[one.claim.id])
     for listed in tables.values():
-        corrected, equivalent = (adjusted([p(judged) for judged in listed]) for p in (_p, _p_smaller))
+        corrected, equivalent = map(adjusted, zip(*map(_p_values, listed), strict=True))
         for judged, p, p_smaller in zip(listed, corrected, equivalent, strict=True):
             if judged.word == "undecided" and p is not None:
                 found: Word = "reproduced" if judged.follows else "opposite"
@@ -153,16 +153,12 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
     return replace(judged, difference=contrast(first, second, metric), planted=known)
 
 
-def _p(one: Judged) -> float:
-    # 1 for a claim that has not run
-    return 1.0 if one.word != "undecided" or one.difference is None else _p_of(one.difference)
-
-
-def _p_smaller(one: Judged) -> float:
+def _p_values(one: Judged) -> tuple[float, float]:
+    # of a difference, and of one within the registered; both 1 for a claim that has not run
     if one.word != "undecided" or one.difference is None:
-        return 1.0
+        return 1.0, 1.0
     p = equivalence(one.difference, one.registered.power.difference)
-    return 1.0 if p is None else p
+    return _p_of(one.difference), 1.0 if p is None else p
 
 
 def _p_of(difference: Contrast) -> float:
