@@ -35,7 +35,7 @@ class Compared:
 
 
 def equal_range(published: float, answers: int | None) -> Range:
-    """Return the ends of numbers that equal a published share of ``answers`` (None: unknown) by :data:`RULE`."""
+    """Return the ends of what equals a published number, a share of ``answers`` (None: none known), by :data:`RULE`."""
     if not answers or not 0 <= published <= 1:
         return published - SHARE * abs(published), published + SHARE * abs(published)
     right = round(published * answers)
