@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import json
+import resource
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 import vlcli
 from vlcli.errors import VlcliError
-from vlcli.files import facts_of, is_whole, new_folder, write_json, write_text, writing, written
+from vlcli.files import facts_of, is_whole, locked, new_folder, write_json, write_text, writing, written
 
 PACKAGE = Path(vlcli.__file__).parent
 
@@ -96,3 +97,14 @@ def test_a_limit_on_the_size_of_files_is_not_told_as_a_full_disk(tmp_path):
         raise OSError(errno.EFBIG, "File too large")
     assert "limit on its size" in caught.value.what
     assert "ulimit -f" in caught.value.hint
+
+
+def test_a_folder_is_locked_on_a_full_disk(tmp_path):
+    """A cache that is whole can be read where nothing can be written."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with locked(tmp_path):
+            assert (tmp_path / ".lock").is_file()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -31,12 +31,11 @@ class _End:
 
 
 class Ahead(Iterator[Any]):
-    """Iterates over ``source`` and keeps one item prefetched.
+    """Iterates over ``source``, in one thread at a time, and keeps one item prefetched.
 
     The first item is made in the calling thread, so that reading a single batch starts no thread.
 
     Args:
-        source: used by one thread at a time.
         workers: processes that must be alive.
         threaded: False makes every item in the calling thread, when it is asked for.
     """
@@ -93,7 +92,6 @@ class Ahead(Iterator[Any]):
         )
 
     def close(self) -> None:
-        """Stops prefetching and waits briefly for the thread."""
         waits, self._closed = not self._closed, True
         self._taken.release()
         if self._thread is not None and waits:
@@ -110,11 +108,7 @@ class Ahead(Iterator[Any]):
 
 
 def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> Ahead:
-    """Reads a DataLoader with worker processes.
-
-    Args:
-        workers: its processes if it has served an epoch before: torch then waits for an answer of each, in the thread.
-    """
+    """Reads a DataLoader, whose ``workers`` of an earlier epoch torch waits for: that happens in the thread."""
 
     def later() -> Iterator[Any]:
         yield from loader

@@ -53,7 +53,6 @@ class Loaded:
     """A trained model with its tokenizer and its task; every method takes one example, or a list of them.
 
     Args:
-        bundle: what was trained.
         features: a feature store, for models that read regions.
         concepts: visual concepts, for models that read them.
         sources: where the regions of pictures in no store come from; None: nowhere.
@@ -80,22 +79,18 @@ class Loaded:
 
     @property
     def features(self) -> FeatureStore | None:
-        """The feature store that the caller named."""
         return self.reader.features
 
     @property
     def concepts(self) -> ConceptStore | None:
-        """The store of visual concepts that the caller named."""
         return self.reader.concepts
 
     @property
     def transform(self) -> Transform | None:
-        """How pictures become pixels."""
         return self.reader.transform
 
     @property
     def model(self) -> Model:
-        """The network."""
         return self.module.model
 
     @property
@@ -109,7 +104,6 @@ class Loaded:
         return self.task if isinstance(self.task, GenerativeVQA) and self.task.decoding == "rank" else None
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the weights."""
         self.module.to(device)
         return self
 
@@ -159,19 +153,11 @@ class Loaded:
 
     @property
     def use(self) -> Use:
-        """What :meth:`predict` asks where it names no task.
-
-        Raises:
-            UsageError: the model cannot be asked anything.
-        """
+        """What :meth:`predict` asks where it names no task; UsageError: the model cannot be asked anything."""
         return self.choose().use
 
     def choose(self, task: str | None = None) -> Asked:
-        """Returns one of :attr:`uses` with the task that carries it out; None: the first.
-
-        Raises:
-            UsageError: the model cannot be asked that.
-        """
+        """Returns one of :attr:`uses` (None: the first) with its task; UsageError: the model cannot be asked that."""
         return choose(self._asked, task, str(self.folder), list(self.module.objectives))
 
     def predict(
@@ -220,7 +206,6 @@ class Loaded:
         """Yields a prediction or a failure for every request, in order.
 
         Args:
-            requests: pictures with a text.
             task: one of :attr:`uses`; None: the first.
             top: most answers or labels of each.
             batch_size: requests answered together.
@@ -243,11 +228,7 @@ class Loaded:
         return {f"{name}/{key}": value[0].cpu() for name, part in outputs.items() for key, value in part.items()}
 
     def answers(self, question: str, image: Picture | Sequence[Picture], best: int = 5) -> list[tuple[str, float]]:
-        """Returns the ``best`` answers to a question, likeliest first, each with its probability.
-
-        Raises:
-            UsageError: the model was trained on no answer table.
-        """
+        """Returns the ``best`` answers with their probabilities; UsageError: the model has no answer table."""
         name = next((one.use.name for one in self._asked.values() if one.use.kind == "answer"), None)
         choices = [] if name is None else self.predict(question, image, task=name, top=best).choices
         if choices:
@@ -277,12 +258,9 @@ class Loaded:
         return vectors[(view.text_rows if side == "text" else view.image_rows[:, 0]).cpu()]
 
     def index(self, images: str | Path, *, objective: str = "contrast", **options: Any) -> Index:
-        """Embeds a folder's pictures, and keeps the vectors in a store beside it, so that each is embedded once.
+        """Embeds a folder's pictures, subfolders included, and keeps the vectors in a store beside it.
 
-        Args:
-            images: the folder; subfolders count.
-            objective: what embeds.
-            options: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.tools.search.make_index`.
+        ``options``: ``store``, ``batch_size``, ``workers``, ``progress`` of :func:`vlcli.tools.search.make_index`.
         """
         key: dict[str, Any] = {"weights": fingerprint(self.module, objective), "objective": objective}
         key |= {"transform": self.transform_spec, "features": self.features.where if self.features else None}
@@ -370,7 +348,6 @@ def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) ->
     """Builds a model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
 
     Args:
-        name: of the model (``vlcli ls models``).
         data_spec: sizes that data decide; None: those the papers used.
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """

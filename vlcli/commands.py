@@ -8,16 +8,4 @@ from vlcli.cli.console import counts, err, out, out_json, progress, table
 from vlcli.cli.options import Json, Quiet, Verbose
 from vlcli.recipe.overrides import Override, parse
 
-__all__ = [
-    "Json",
-    "Override",
-    "Quiet",
-    "Verbose",
-    "counts",
-    "err",
-    "out",
-    "out_json",
-    "parse",
-    "progress",
-    "table",
-]
+__all__ = ["Json", "Override", "Quiet", "Verbose", "counts", "err", "out", "out_json", "parse", "progress", "table"]

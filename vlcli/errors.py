@@ -41,7 +41,6 @@ class VlcliError(Exception):
         return "\n".join([self.what, *(f"  {label}: {text}" for label, text in rows if text)])
 
     def as_dict(self) -> dict[str, object]:
-        """Returns the same facts for ``--json``."""
         facts = {"what": self.what, "where": self.where, "got": self.got, "expected": self.expected}
         return {"code": self.exit_code, **facts, "next": self.hint}
 
@@ -104,7 +103,7 @@ class Problem:
 
     @classmethod
     def of(cls, key: str, error: VlcliError, where: str = "") -> Self:
-        """Returns an error as a fault at ``key``, which is written at ``where``; the error's own place is named too."""
+        """Returns an error as a fault at ``key``, written at ``where``; ``what`` names the error's own place."""
         what = f"{error.what} ({error.where})" if error.where else error.what
         return cls(key, what, where, error.got, error.expected, error.hint, error.exit_code)
 

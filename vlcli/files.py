@@ -15,7 +15,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,10 +37,7 @@ def locked(folder: Path, hint: str = "choose another output folder") -> Iterator
 
 @contextmanager
 def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
-    """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
-
-    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
-    """
+    """Holds a lock file, with this process's id; yields None if another holds it for ``patience`` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         try:
@@ -61,9 +58,9 @@ def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Itera
             except OSError:  # a file system without locks: each writes beside and renames
                 break
         if not shared:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            with suppress(OSError):  # the number serves messages only: what is cached can be read from a full disk
+                file.truncate(0)
+                os.write(file.fileno(), str(os.getpid()).encode())
         yield file
 
 
@@ -82,9 +79,8 @@ def is_remote(path: str) -> bool:
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yields every folder under ``folder``, itself included, and its files' names, both sorted.
 
-    Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
-    Folders of runs and of their stages inside data are passed over, and so are hidden folders and what macOS adds to
-    archives: ``__MACOSX`` and files named ``._NAME``.
+    Links to folders are followed, except one that leads back to a folder it lies in. Folders of runs and stages inside
+    data are passed over, and so are hidden folders and what macOS adds to archives: ``__MACOSX`` and ``._NAME``.
     """
     for path, folders, names in os.walk(folder, followlinks=True):
         here = Path(path).resolve()
@@ -98,11 +94,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a full disk while ``path`` is written into a message.
-
-    Raises:
-        VlcliError: no space is left (or a quota or a file size limit is met).
-    """
+    """Turns a full disk, a quota or a limit on sizes met while ``path`` is written into a VlcliError."""
     try:
         yield
     except Exception as error:
@@ -148,11 +140,7 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """Yields a sibling of ``path`` to write, which replaces ``path`` when it is complete.
-
-    Raises:
-        VlcliError: the disk is full.
-    """
+    """Yields a sibling of ``path`` to write, which replaces it when complete; VlcliError: the disk is full."""
     beside = _beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

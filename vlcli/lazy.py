@@ -9,11 +9,7 @@ from typing import Any
 
 
 def lazily(package: str, file: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package, which imports a name from where its ``TYPE_CHECKING`` block does.
-
-    Args:
-        file: its ``__file__``.
-    """
+    """Return the ``__getattr__`` of a package, which imports a name from where its ``TYPE_CHECKING`` block does."""
 
     @cache
     def homes() -> dict[str, str]:

@@ -17,11 +17,9 @@ class ProgressTask(Protocol):
 class Progress(Protocol):
     """Shows a bar per long step, and lines of text."""
 
-    def info(self, message: str) -> None:
-        """Shows a line."""
+    def info(self, message: str) -> None: ...
 
-    def warn(self, message: str) -> None:
-        """Shows a warning."""
+    def warn(self, message: str) -> None: ...
 
     def debug(self, message: str) -> None:
         """Shows a line with ``-v``."""
@@ -33,23 +31,18 @@ class Progress(Protocol):
 
 
 class _SilentTask:
-    def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Shows nothing."""
+    def advance(self, count: int = 1, **facts: float | str) -> None: ...
 
 
 class Silent:
     """A :class:`Progress` without output (library use, ranks other than 0)."""
 
-    def info(self, message: str) -> None:
-        """Shows nothing."""
+    def info(self, message: str) -> None: ...
 
-    def warn(self, message: str) -> None:
-        """Shows nothing."""
+    def warn(self, message: str) -> None: ...
 
-    def debug(self, message: str) -> None:
-        """Shows nothing."""
+    def debug(self, message: str) -> None: ...
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """Shows nothing."""
         yield _SilentTask()

@@ -22,8 +22,7 @@ _HEIGHT = 640  # pixels of a page in a notebook
 class Table:
     """What runs measured; a notebook shows it, ``print`` prints it aligned.
 
-    Attributes:
-        summary: means, intervals and differences by row and metric; ``summary.as_dict()`` is plain data.
+    ``summary`` has means, intervals and differences by row and metric; ``summary.as_dict()`` is plain data.
     """
 
     summary: Summary
@@ -42,7 +41,6 @@ class Page:
     html: str
 
     def save(self, file: str | Path) -> Path:
-        """Writes the page, which needs no network and no other file."""
         return write_text(Path(file), self.html)
 
     def __repr__(self) -> str:
@@ -74,15 +72,12 @@ def table(
 def page(
     *runs: str | Path, samples: int = 36, model: bool = True, output: str | Path = "runs", device: str = "auto"
 ) -> Page:
-    """Returns the report of one run or several, as the verb ``report`` writes it.
+    """Returns the report of one run or several, as the verb ``report`` writes it; DataError: there is no such run.
 
     Args:
         runs: folders, or names below ``output``.
         samples: of each group of evaluations; 0 leaves pictures out.
         model: show attention, which needs the trained models.
-
-    Raises:
-        DataError: there is no such run.
     """
     facts = [read_run(find_run(str(run), Path(output))) for run in dict.fromkeys(runs)]
     return Page(render(facts, ReportOptions(samples, model, device), Silent()))

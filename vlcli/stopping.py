@@ -54,7 +54,6 @@ class Stopped(BaseException):
 
     @property
     def code(self) -> int:
-        """Exit code of a shell for this signal, or :data:`REQUEUE`."""
         if signal.Signals(self.number).name in ("SIGTERM", "SIGUSR1"):
             with suppress(UsageError):
                 return requeue_code() or 128 + self.number
@@ -188,11 +187,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """Lets signals interrupt a part of a section of :func:`held` (waiting for data, an evaluation).
-
-    Raises:
-        Stopped: a signal came before or comes now.
-    """
+    """Lets signals interrupt a part of a section of :func:`held`; Stopped: a signal came before or comes now."""
     if not _acts():
         yield
         return

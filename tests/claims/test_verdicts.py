@@ -183,3 +183,19 @@ earlier:
     assert "(seeds 90, 91) ended with 0 reproduced, 1 opposite, 1 undecided. Half as many steps" in text
     assert "<br>opposite before: -0.200 |" in text
     assert "<br>undecided before: +0.010 |" in text
+
+
+def test_chance_at_the_ceiling_leaves_no_share(tmp_path):
+    [one] = judge(registered(tmp_path, claim("one", ("alike", "old"))), looker(ROWS, **{"chance/top1": 1.0}))
+    assert (one.word, one.share) == ("undecided", None)
+    assert as_row(one)["share_of_range"] is None
+
+
+def test_the_cost_counts_the_planted_row(tmp_path):
+    one = claim("one", ("later", "old")).replace("metric: top1, ", "metric: top1, planted: known, minutes: 3, ")
+    assert "about 45 core-minutes" in render(judge(registered(tmp_path, one), looker(ROWS)))
+
+
+def test_an_image_whose_name_has_a_space_is_linked(tmp_path):
+    judged = judge(registered(tmp_path, claim("one", ("new", "old"))), looker(ROWS))
+    assert "](images/my%20page-mine.svg)" in render(judged, plots={"mine": "images/my page-mine.svg"})

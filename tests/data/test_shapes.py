@@ -70,6 +70,20 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(DataError, match="no finished shapes world"):
         describe(tmp_path)
+    (tmp_path / "shapes.json").mkdir()
+    (tmp_path / "shapes.json" / "mine.txt").write_text("keep")
+    with pytest.raises(DataError, match="not a shapes world"):
+        make_shapes(tmp_path, TINY, Silent())
+    file = tmp_path / "shapes.json" / "shapes.json"
+    file.write_text("[1]")
+    with pytest.raises(DataError, match="not a shapes world"):
+        make_shapes(file, TINY, Silent())
+    with pytest.raises(DataError, match="no finished shapes world"):
+        config_of(file.parent)
+    file.write_text("{}")
+    with pytest.raises(DataError, match="another version"):
+        config_of(file.parent)
+    assert file.read_text() == "{}"
 
 
 def test_an_earlier_world_is_replaced(tmp_path):

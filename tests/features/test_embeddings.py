@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
@@ -80,3 +82,24 @@ def test_faults_are_named(tmp_path):
     with pytest.raises(DataError, match="unknown type"):
         EmbeddingWriter(path, KEY, dtype="int8")
     assert EmbeddingWriter(tmp_path / "empty.h5", KEY).finish([]).vectors.shape == (0, 0)
+
+
+def test_vectors_are_mapped_not_allocated(tmp_path):
+    writer = EmbeddingWriter(tmp_path / "v.h5", KEY)
+    writer.append([f"n{number}" for number in range(64)], np.ones((64, 1 << 14), np.float32))  # 4 MB
+    path = writer.finish([f"n{number}" for number in range(64)]).path
+    tracemalloc.start()
+    try:
+        store = EmbeddingStore(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert store.vectors.shape == (64, 1 << 14)
+
+
+def test_lists_that_the_caller_uses_again_are_copied(tmp_path):
+    writer, names, marks = EmbeddingWriter(tmp_path / "v.h5", KEY), ["a"], ["x"]
+    writer.append(names, rows(1), marks)
+    names[0], marks[0] = "b", "y"
+    writer.append(names, rows(2), marks)
+    assert writer.finish(["a", "b"]).marks == ["x", "y"]

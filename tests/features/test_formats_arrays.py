@@ -66,6 +66,10 @@ def test_npz_labels_boxes_alone_and_damage(tmp_path):
     with pytest.raises(DataError) as caught:
         import_features("npz", folder, tmp_path / "g.h5")
     assert "x has shape (3, 3) for 4 boxes" in str(caught.value)
+    _npz(folder / "b.npz", 1, bbox=None)
+    with pytest.raises(DataError, match="cannot be imported") as caught:
+        import_features("npz", folder, tmp_path / "g.h5")
+    assert caught.value.got == "the file has no array bbox"
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="no npz"):
         import_features("npz", tmp_path / "none", tmp_path / "g.h5")
@@ -138,7 +142,7 @@ def test_concept_lists(tmp_path):
     store = ConceptStore(tmp_path / "f.h5")
     assert store.words == ("grass", "dog", "red")
     assert store.named("000000000042") == [("dog", 1.0), ("grass", 1.0), ("red", 1.0)]
-    (tmp_path / "words.txt").write_text("man, NN, 51456\ngrass, NN, 9\ndog, NN, 7\n")
+    (tmp_path / "words.txt").write_text("man, NN, 51456\ngrass, NN, 9\ndog, NN, 7\n", encoding="utf-8-sig")
     lines = [{"file_name": "x/b.jpg", "concepts": ["dog", "grass"], "scores": [0.25, 0.75]}, {"id": "c", "words": []}]
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, lines)))
     import_features("concepts", tmp_path / "list.jsonl", tmp_path / "g.h5", vocabulary=tmp_path / "words.txt")
@@ -154,6 +158,11 @@ def test_concept_lists(tmp_path):
     (tmp_path / "no.json").write_text("[1, 2")
     with pytest.raises(DataError, match="no list of concepts"):
         import_features("concepts", tmp_path / "no.json", tmp_path / "h.h5")
+    (tmp_path / "odd.json").write_text(json.dumps({"b": ["dog", ["grass", 0.5]]}))
+    for vocabulary in (None, tmp_path / "words.txt"):
+        with pytest.raises(DataError, match="no list of concepts") as caught:
+            import_features("concepts", tmp_path / "odd.json", tmp_path / "h.h5", vocabulary=vocabulary)
+        assert "image b has words that are no text" in caught.value.got
 
 
 def test_mattnet_detections(tmp_path):

@@ -270,3 +270,11 @@ def test_empty_records_and_empty_store(tmp_path):
     assert store.read_batch(["a"])["features"].shape == (1, 0, 8)
     assert len(fill(tmp_path / "none.h5", [])) == 0
     assert verify(tmp_path / "none.h5") == []
+
+
+def test_a_store_that_ended_empty_is_filled_later(tmp_path):
+    fill(tmp_path / "f.h5", [])
+    fill(tmp_path / "f.h5", [])
+    store = fill(tmp_path / "f.h5", [full_record("a", 1)])
+    assert (store.ids, store.dim) == (["a"], 8)
+    assert verify(tmp_path / "f.h5") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.data.sample import Example
+from vlcli.errors import UsageError
 from vlcli.metrics.rows import kind_fields
 from vlcli.pages import samples
 from vlcli.pages.album import Thumbnails
@@ -140,6 +142,15 @@ def test_other_file_is_kept(base: Path, tmp_path: Path) -> None:
     assert ended.exit_code == 2
     assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
     refuse_other(tmp_path / "new.html")
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(1 << 25)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="not a report"):
+            refuse_other(tmp_path / "weights.bin")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_pictures_gone(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class World(Section):
 
     Attributes:
         chance: score of a model that has not learnt the relation in question; None: of guessing, as the evaluate stage
-            measured it (``chance/METRIC``), if it did.
+            measured it (``chance/METRIC``).
         ceiling: the best possible score.
     """
 
@@ -81,7 +81,6 @@ class Small(Section):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The rows that run: two, and the planted one."""
         return (*self.rows, self.planted) if self.planted else self.rows
 
     @field_validator("rows")
@@ -185,12 +184,10 @@ class Registered:
 
     @property
     def small(self) -> Small | None:
-        """How the claim is tested; None where it cannot be."""
         return None if isinstance(self.claim.small, str) else self.claim.small
 
     @property
     def world(self) -> World:
-        """The world in which the claim is tested."""
         assert self.small is not None
         return self.file.worlds[self.small.world]
 
@@ -201,17 +198,14 @@ class Registered:
 
     @property
     def part(self) -> str:
-        """The part of the page: ``real``, or the paper."""
         return REAL if self.is_real else self.file.paper
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds that decide."""
         return (self.small and self.small.seeds) or self.file.seeds
 
     @property
     def power(self) -> Power:
-        """What the number of seeds was estimated from."""
         return (self.small and self.small.power) or self.file.power
 
     @property
@@ -221,7 +215,6 @@ class Registered:
 
     @property
     def place(self) -> str:
-        """``file:line``."""
         return f"{self.path}:{self.line}"
 
 
@@ -243,12 +236,7 @@ def as_row(one: Registered) -> dict[str, Any]:
 
 
 def of_paper(reference: str) -> list[Registered]:
-    """Returns the claims of one paper: of its registered name, or of a file.
-
-    Raises:
-        ComponentError: no package registers claims of that paper (with the nearest names).
-        RecipeError: the file has faults; all of them.
-    """
+    """Returns a paper's claims, by name or file; ComponentError: none are registered; RecipeError: all faults."""
     if reference.endswith((".yaml", ".yml")):
         path = Path(reference).expanduser()
         if not path.is_file():
@@ -287,11 +275,7 @@ def pick(claims: Sequence[Registered], wanted: Iterable[str]) -> list[Registered
 
 
 def read(path: Path) -> list[Registered]:
-    """Returns the claims of one file.
-
-    Raises:
-        RecipeError: it cannot be read, or has faults; all of them, each with its line.
-    """
+    """Returns the claims of one file; RecipeError: every fault with its line, or the file cannot be read."""
     document = yaml.read(path)
     if not isinstance(document.value, dict):
         problem = Problem("", "a file of claims is a mapping", str(path), expected="paper, title, seeds, claims")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from vlcli.claims import words
 from vlcli.claims.verdicts import WORDS, Judged, counts
@@ -14,15 +15,7 @@ PAGE = "reproduction.md"
 
 
 def write_page(judged: Sequence[Judged], file: Path, command: str, seconds: float) -> list[Path]:
-    """Writes the page, and beside it the folder ``images`` with a plot for each paper of which something has run.
-
-    Args:
-        judged: the claims, in the order of their files.
-        file: where to write the page.
-
-    Returns:
-        The files that were written, the page first.
-    """
+    """Writes and returns the page, and in ``images`` a plot of each paper of which something has run."""
     parts = words.by_part(judged)
     images = {paper: f"images/{file.stem}-{paper}.svg" for paper in parts}
     plots = {paper: image for paper, image in images.items() if plot(parts[paper], file.parent / image)}
@@ -42,7 +35,7 @@ def render(
     for paper, listed in words.by_part(judged).items():
         lines += ["", f"## {words.title(listed)}", ""]
         if plots and paper in plots:
-            lines += [f"![differences and verdicts of {paper}]({plots[paper]})", ""]
+            lines += [f"![differences and verdicts of {paper}]({quote(plots[paper])})", ""]
         lines += [line for text in words.history(listed) for line in (text, "")]
         for word in WORDS:
             lines += _section(word, [one for one in listed if one.word == word])
@@ -124,11 +117,7 @@ MARKS = {"reproduced": "o", "opposite": "D", "undecided": "s", "not judged": "x"
 
 
 def plot(judged: Sequence[Judged], file: Path) -> bool:
-    """Draws the claims of one paper that have run into an SVG.
-
-    Returns:
-        Whether something was drawn: False where no claim has run, or matplotlib is not installed.
-    """
+    """Draws the claims of one paper that have run into an SVG; False: none has run, or there is no matplotlib."""
     drawn = [one for one in judged if one.word in COLOURS and one.difference is not None]
     if not drawn or not has_plots():
         return False

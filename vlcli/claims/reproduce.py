@@ -34,8 +34,8 @@ class Job:
 def following(jobs: Sequence[Job], done: Collection[Cell], seconds: Callable[[Cell], float]) -> Job | None:
     """Returns the claim to run next; None where all cells of all claims are done.
 
-    A claim's worth is the number of claims that can be expected to be decided once its missing cells are done: its own,
-    and others whose missing cells are among these. That is divided by the time which these cells take.
+    A claim is worth the number of claims that can be expected to be decided once its missing cells are done: its own,
+    and others whose missing cells are among these; divided by the time which these cells take.
 
     Args:
         jobs: claims, in the order in which equals are run.
@@ -74,7 +74,6 @@ class Tables:
         self.table, self._of_row = cache(load_table), cache(self._digest)
 
     def digest(self, cell: Cell) -> str:
-        """Returns the digest of the row as a recipe, without its seed."""
         return self._of_row(cell.recipe, cell.row)
 
     def _digest(self, recipe: str, row: str) -> str:
@@ -101,7 +100,6 @@ class Study:
     page: Path | None = None
 
     def __post_init__(self) -> None:
-        """Reads what earlier runs measured."""
         self.tables, self.results = Tables(), results_file.read(self.folder / results_file.FILE)
         self.published = Results() if self.page is None else results_file.read(results_file.beside(self.page))
 
@@ -128,7 +126,6 @@ class Study:
         return Results(shown | {cell.key: ran for cell in cells if (ran := self.look(cell)) is not None})
 
     def done(self) -> set[Cell]:
-        """Returns the cells that need not be run."""
         looked = ((cell, self.look(cell)) for cell in all_cells(self.chosen, self.seeds))
         return {cell for cell, measured in looked if measured is not None and measured.state == DONE}
 
@@ -141,9 +138,7 @@ def _row_of(key: str) -> tuple[str, str]:
 def of_results(file: Path) -> Study:
     """Returns the study of a file of results: the claims of each paper of which it has a cell.
 
-    Raises:
-        DataError: the file is damaged, or holds no cell of a registered claim.
-        RecipeError: a recipe that a claim names cannot be loaded.
+    Raises DataError where the file is damaged, or has no such cell; RecipeError: see :func:`check`.
     """
     held = results_file.read(file)
     recipes = {_row_of(key)[0] for key in held.cells}
@@ -164,11 +159,7 @@ class _TimeIsUp(Exception):  # noqa: N818  no error: how a run with --hours ends
 
 
 def check(claims: Iterable[Registered], tables: Tables) -> None:
-    """Checks that the recipes and rows that claims name are there.
-
-    Raises:
-        RecipeError: every claim whose recipe cannot be loaded, or has no such row; with the line of the claim.
-    """
+    """Raises RecipeError with every claim whose recipe cannot be loaded, or lacks a row, and the claim's line."""
     problems: dict[str, Problem] = {}
     for one, small in ((one, one.small) for one in claims if one.small is not None):
         recipe = small.recipe
@@ -194,18 +185,13 @@ def run(
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> bool:
-    """Runs what the chosen claims need; every finished cell is kept at once.
+    """Runs what the chosen claims need, keeping every finished cell at once; returns whether no row failed.
 
     Args:
-        study: claims, and what was measured before.
         options: how to run each row.
         hours: begin no further cell after this time.
         jobs: stages at a time.
-        progress: where stages report.
         tell: called with a line about what is run next.
-
-    Returns:
-        Whether no row failed.
     """
     ends = None if hours is None else time.monotonic() + 3600 * hours
     done, failed = study.done(), set[Cell]()

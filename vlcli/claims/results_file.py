@@ -21,7 +21,6 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name in the file of results."""
         return f"{self.recipe}:{self.row} seed={self.seed}"
 
 
@@ -93,11 +92,9 @@ class Results:
 
 
 def find(name: str, output: Path) -> Path | None:
-    """Returns the file of results that a name means; None where it means none.
+    """Returns the file of results that a name means, or None.
 
-    Args:
-        name: ``reproduce`` (the folder that ``vlcli reproduce`` writes to), a path to it, or ``reproduction.json``.
-        output: the folder of all runs.
+    ``name`` is ``reproduce`` (a folder below ``output``, that of all runs), a path to it, or ``reproduction.json``.
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":

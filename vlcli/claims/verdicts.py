@@ -25,8 +25,7 @@ class Judged:
     """A claim and what was measured.
 
     Attributes:
-        seeds: number of seeds that both rows have run with.
-        wanted: number of seeds that decide.
+        seeds: number of seeds that all rows have run with, of the ``wanted`` that decide.
         difference: first row minus second, paired by seed.
         p: after Holm's correction over the claims of the paper's table.
         p_smaller: of the statement that the difference lies within plus and minus the registered one, corrected alike.
@@ -49,7 +48,6 @@ class Judged:
 
     @property
     def sign(self) -> int:
-        """+1 where the paper says that the first row is higher, else -1."""
         return 1 if self.registered.claim.direction == "higher" else -1
 
     @property
@@ -70,16 +68,13 @@ class Judged:
 
     @property
     def smaller(self) -> bool:
-        """Whether an undecided difference is surely smaller than the registered one, in either direction.
-
-        This is a test of equivalence by two one-sided t tests, each at .025 after Holm's correction.
-        """
+        """Whether an undecided difference is surely within the registered one: two one-sided t tests, each at .025."""
         return self.word == "undecided" and self.p_smaller is not None and self.p_smaller < ALPHA / 2
 
     @property
     def share(self) -> float | None:
-        """Where the second row's mean lies between chance (0) and the ceiling (1); None where chance is not known."""
-        if self.second is None or self.chance is None:
+        """Where the second row's mean lies between chance (0) and the ceiling (1); None without chance below it."""
+        if self.second is None or self.chance is None or self.chance == self.registered.world.ceiling:
             return None
         return (self.second.mean - self.chance) / (self.registered.world.ceiling - self.chance)
 
@@ -99,7 +94,7 @@ class Judged:
 def judge(claims: Sequence[Registered], look: Look, count: int | None = None) -> list[Judged]:
     """Returns the verdict on each claim.
 
-    A claim is judged once both rows have run with all its seeds. Holm's correction counts all claims of a paper's table
+    A claim is judged once its rows have run with all its seeds. Holm's correction counts all claims of a paper's table
     that can be tested in small, those on real photographs apart; one that has not run counts with a p value of 1, so
     that a verdict does not depend on what was run before it. A claim is not judged where no difference is found and the
     second row is near chance or the ceiling, or a planted difference is not found either.
@@ -114,7 +109,7 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
         if one.small is not None:
             tables[one.file.paper, one.claim.table, one.is_real].append(measured[one.claim.id])
     for listed in tables.values():
-        corrected, equivalent = (adjusted([p(judged) for judged in listed]) for p in (_p, _p_smaller))
+        corrected, equivalent = map(adjusted, zip(*map(_p_values, listed), strict=True))
         for judged, p, p_smaller in zip(listed, corrected, equivalent, strict=True):
             if judged.word == "undecided" and p is not None:
                 found: Word = "reproduced" if judged.follows else "opposite"
@@ -158,16 +153,12 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
     return replace(judged, difference=contrast(first, second, metric), planted=known)
 
 
-def _p(one: Judged) -> float:
-    # 1 for a claim that has not run
-    return 1.0 if one.word != "undecided" or one.difference is None else _p_of(one.difference)
-
-
-def _p_smaller(one: Judged) -> float:
+def _p_values(one: Judged) -> tuple[float, float]:
+    # of a difference, and of one within the registered; both 1 for a claim that has not run
     if one.word != "undecided" or one.difference is None:
-        return 1.0
+        return 1.0, 1.0
     p = equivalence(one.difference, one.registered.power.difference)
-    return 1.0 if p is None else p
+    return _p_of(one.difference), 1.0 if p is None else p
 
 
 def _p_of(difference: Contrast) -> float:

@@ -54,8 +54,10 @@ def generated(judged: Sequence[Judged]) -> tuple[str, list[Judged]]:
 
 def cost(one: Judged) -> str:
     """How long the rows of a claim take, where that was registered."""
-    minutes = one.registered.small.minutes if one.registered.small else None
-    return "" if minutes is None else f", about {minutes * 2 * one.wanted:.0f} core-minutes"
+    small = one.registered.small
+    if small is None or small.minutes is None:
+        return ""
+    return f", about {small.minutes * len(small.cells) * one.wanted:.0f} core-minutes"
 
 
 def decided(judged: Sequence[Judged]) -> str:

@@ -49,9 +49,7 @@ class Limits:
 class Demo:
     """One model behind the page; its methods may be called from several threads.
 
-    Attributes:
-        samples: examples to begin with.
-        index: the folder that can be searched.
+    ``samples`` are examples to begin with, ``index`` is the folder that can be searched.
     """
 
     model: Loaded
@@ -73,11 +71,7 @@ class Demo:
         self.model.reader = Remembered(self.model.reader, self.uploads)  # type: ignore[assignment]
 
     def warm_up(self) -> None:
-        """Ask once, so that the extractor is built and faults are met before the page is shown.
-
-        Raises:
-            VlcliError: the model cannot answer.
-        """
+        """Ask once, so that the extractor is built before the page is shown; VlcliError: the model cannot answer."""
         if not self.model.uses:
             return
         use = self.model.use
@@ -98,7 +92,6 @@ class Demo:
         return [self.uploads.add(grey) for _ in range(count)], TRIED
 
     def page(self) -> dict[str, Any]:
-        """Return the facts from which the page draws itself."""
         folder = self.model.folder
         parts = [part for part in folder.absolute().parts if part != "model"]
         return {
@@ -116,12 +109,7 @@ class Demo:
         return max(1, math.ceil(2 * self.turns.usual * (1 + self.turns.waiting)))
 
     def ask(self, task: str, keys: Sequence[str], text: str) -> dict[str, Any]:
-        """Ask the model.
-
-        Raises:
-            VlcliError: something is wrong with the request.
-            Busy: too many requests wait.
-        """
+        """Ask the model; Busy: too many requests wait, other VlcliError: the request is faulty."""
         self.check(text)
         uploads = self.uploads.get(keys)
         tokens = [one.token for one in uploads]
@@ -131,7 +119,7 @@ class Demo:
         return {**_plain(prediction, uploads), "attention": attention, **times, "within": self.within()}
 
     def check(self, text: str) -> None:
-        """Refuse a text that is too long. Raises UsageError: it is."""
+        """Raise UsageError for a text that is too long."""
         most, pieces = self.limits.text, self.model.data_spec.text_length
         if len(text) > most:
             raise UsageError(
@@ -144,9 +132,7 @@ class Demo:
     def search(self, text: str, keys: Sequence[str], top: int = 12) -> dict[str, Any]:
         """Return the pictures of the folder that are nearest to a sentence or to a picture.
 
-        Raises:
-            VlcliError: there is no folder, or nothing to look for.
-            Busy: too many requests wait.
+        Raises VlcliError: there is no folder, or nothing to look for; Busy: too many requests wait.
         """
         index = self.index
         if index is None:
@@ -158,21 +144,20 @@ class Demo:
         with self.turns.turn() as times:
             query = self.model.embed_text(text) if text.strip() else self.model.embed_image([uploads[0].token])
             nearest = index.nearest(query[0], min(top, len(index.store)))
-        numbers = {index.folder / name: row for row, name in enumerate(index.store.ids)}
-        rows = [{"name": path.name, "score": round(score, 4), "number": numbers[path]} for path, score in nearest]
-        return {"found": rows, **times, "within": self.within()}
+        numbers = index.store.rows()
+        found = [
+            {"name": path.name, "score": round(score, 4), "number": numbers[path.relative_to(index.folder).as_posix()]}
+            for path, score in nearest
+        ]
+        return {"found": found, **times, "within": self.within()}
 
     def take(self, kind: str, number: int) -> dict[str, Any]:
-        """Return the pictures of one of the ``samples``, or of the ``folder``, as uploads, and its text.
-
-        Raises:
-            DataError: there is no such sample or picture, or its file is gone.
-        """
+        """Return pictures of the ``samples`` or of the ``folder`` as uploads, and their text; DataError: none there."""
         sample = self._sample(kind, number)
         return {**sample._asdict(), "pictures": [described(self._upload(path)) for path in sample.pictures]}
 
     def thumbnail(self, kind: str, number: int, picture: int = 0) -> bytes:
-        """Return a small JPEG of a sample's or of the folder's picture. Raises DataError: there is no such picture."""
+        """Return a small JPEG of a sample's or of the folder's picture; DataError: there is no such picture."""
         pictures = self._sample(kind, number).pictures
         if picture >= len(pictures):
             raise DataError("There is no such picture.")

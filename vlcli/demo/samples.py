@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
-    """Return the first pictures of a folder. Raises DataError: there is no such folder, or no picture in it."""
+    """Return the first pictures of a folder; DataError: there is no such folder, or no picture in it."""
     if not folder.is_dir():
         hint = "vlcli demo MODEL --samples FOLDER"
         raise DataError("There is no such folder of samples.", where=str(folder), hint=hint)
@@ -80,7 +80,6 @@ def _readers(model: Loaded, record: stage_record.StageRecord, root: Path) -> Ite
 
 
 def _examples(reader: Reader, verdict: bool, count: int) -> Iterator[Sample]:
-    """Yield examples from all over the data whose pictures are there; no picture and no text twice."""
     seen: set[str] = set()
     try:
         examples = reader.examples()

@@ -63,10 +63,9 @@ class Refused(UsageError):  # noqa: N818 - an answer
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one demo.
+    """Serves one demo, which may be set later, before :meth:`serve_forever`.
 
     Args:
-        demo: may be set later, before :meth:`serve_forever`.
         host: name or address to listen on.
         port: 0: any that is free.
 
@@ -111,13 +110,11 @@ class Server(ThreadingHTTPServer):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach the page."""
         with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
         return self.host == "localhost"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a fault; a client that is gone is none."""
         fault = sys.exception()
         if not isinstance(fault, (ConnectionError, TimeoutError)):
             self.log(f"{client_address}: {fault!r}")
@@ -148,17 +145,14 @@ class Handler(BaseHTTPRequestHandler):
     allowed: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")
 
     def do_GET(self) -> None:
-        """Answer with the page, its files, pictures and facts; HEAD without content."""
         self._guarded(self._get)
 
     do_HEAD = do_GET  # noqa: N815 - the name that the standard library calls
 
     def do_POST(self) -> None:
-        """Take pictures and questions."""
         self._guarded(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write to the server's log."""
         self.server.log(f"{self.client_address[0]} {format % args}")
 
     def _guarded(self, answer: Callable[[], None]) -> None:
@@ -228,7 +222,6 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=self.path[:80])
 
     def _body(self, most: int, what: str) -> bytes:
-        """Return the request's content of at most ``most`` bytes."""
         text = self.headers.get("Content-Length", "")
         if not (text.isascii() and text.isdigit()) or len(text) > 15:
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "The request does not say how long it is.")
@@ -264,7 +257,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _fields(body: bytes) -> tuple[Any, str, list[str]]:
-    """Return task, text and keys of pictures of a question."""
     try:
         fields = json.loads(body)
         task, text, pictures = fields.get("task"), fields.get("text") or "", fields.get("pictures") or []

@@ -28,23 +28,17 @@ class Turns:
 
     @property
     def usual(self) -> float:
-        """Seconds of the slowest of the last five turns."""
         return max(self._times)
 
     @property
     def waiting(self) -> int:
-        """Threads that wait or have their turn."""
         return len(self._queue)
 
     @contextmanager
     def turn(self) -> Iterator[dict[str, float]]:
-        """Wait for this thread's turn and keep it while the section lasts.
+        """Wait for this thread's turn and keep it while the section lasts; Busy: too many wait already.
 
-        Yields:
-            A mapping that gets the ``seconds`` of the turn and those ``waited`` when the section ends.
-
-        Raises:
-            Busy: too many wait already.
+        Yields a mapping that gets the ``seconds`` of the turn and those ``waited`` when the section ends.
         """
         came, me, times = time.monotonic(), object(), dict[str, float]()
         with self._changed:

@@ -27,7 +27,7 @@ class Upload:
     Attributes:
         key: by which the page names it.
         size: width and height in pixels, upright.
-        preview: a JPEG of the picture, for the page.
+        preview: a JPEG for the page.
         token: replaces the picture in requests to the model, see :class:`Remembered`.
         sample: the picture as the model has read it.
     """
@@ -43,8 +43,7 @@ class Upload:
 class Uploads:
     """The pictures of all who have the page open; the least recently used one goes first.
 
-    Args:
-        max_pixels: larger pictures are refused by their header.
+    Pictures of more than ``max_pixels`` are refused by their header.
     """
 
     def __init__(self, max_pixels: int) -> None:
@@ -53,7 +52,7 @@ class Uploads:
         self._lock, self.decoding = threading.Lock(), threading.Lock()
 
     def add(self, data: bytes, name: str = "the picture") -> Upload:
-        """Check and keep a picture. Raises DataError: no picture, damaged, or too large."""
+        """Check and keep a picture; DataError: no picture, damaged, or too large."""
         with self.decoding:  # one at a time: a large picture takes some hundred megabytes
             image = self.decoded(data, name)
             upload = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, PREVIEW))
@@ -64,7 +63,7 @@ class Uploads:
         return upload
 
     def decoded(self, data: bytes, name: str = "the picture") -> Image.Image:
-        """Return a picture's pixels, upright 8-bit RGB. Raises DataError: no picture, damaged, or too large."""
+        """Return a picture's pixels, upright 8-bit RGB; DataError: no picture, damaged, or too large."""
         try:
             return open_image_bytes(data, self.max_pixels)
         except BadImageError as error:
@@ -73,7 +72,7 @@ class Uploads:
             raise DataError("The picture cannot be used.", where=name, got=str(error), hint=hint) from None
 
     def get(self, keys: Sequence[str]) -> list[Upload]:
-        """Return the pictures of these keys. Raises DataError: one is no longer kept."""
+        """Return the pictures of these keys; DataError: one is no longer kept."""
         with self._lock:
             missing = [key for key in keys if key not in self._kept]
             if missing:
@@ -83,7 +82,6 @@ class Uploads:
             return [self._kept[key] for key in keys]
 
     def of_token(self, token: object) -> Upload | None:
-        """Return the upload of a token; None for anything else."""
         with self._lock:
             return next((upload for upload in self._kept.values() if upload.token is token), None)
 
@@ -110,7 +108,6 @@ class Remembered:
         return getattr(self._reader, name)
 
     def read(self, pictures: Sequence[Any], names: Sequence[str] = ()) -> list[ImageSample]:
-        """Return pictures as the model reads them, see ``PictureReader.read``."""
         samples: list[ImageSample] = []
         for picture, name in zip(pictures, names or [f"image-{n}" for n in range(len(pictures))], strict=True):
             upload = self._uploads.of_token(picture)

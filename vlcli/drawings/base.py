@@ -31,7 +31,6 @@ class Album:
         self.files = {name: path for reader in data.readers for name, path in reader.image_files().items()}
 
     def open(self, name: str) -> Image.Image:
-        """Opens a picture by its id."""
         return load_image(self.files[name])
 
 
@@ -67,10 +66,7 @@ def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:
 
 
 def recorded(runner: TaskRunner, batch: Batch) -> tuple[dict[str, Tensor], EncoderOutput, int]:
-    """Passes a batch forward; returns attention by name, states of the image tokens, and how many are the sentence's.
-
-    The sentence is read where the model fuses it with the picture; else its tokens are 0.
-    """
+    """Passes a batch forward; returns attention by name, states of image tokens, the number of text tokens (or 0)."""
     record = Recorder()
     step = runner.step(batch, record=record)
     if "fuse" in runner.model.capabilities and batch.clean.text is not None:
@@ -92,8 +88,6 @@ class DrawingContext(Protocol):
         folder: where pictures go.
         root: the data root.
         sources: the folders that ``from`` names, by the names used there.
-        device: where to compute.
-        progress: where to report.
     """
 
     folder: Path
@@ -103,32 +97,19 @@ class DrawingContext(Protocol):
     progress: Progress
 
     def bundle(self, source: str | None = None) -> Bundle:
-        """Returns the trained model of one source; None: the first that is one.
-
-        Raises:
-            UsageError: ``from`` names nothing.
-            DataError: nothing there is a trained model.
-        """
+        """Returns a source's trained model (None: the first one); UsageError: no sources, DataError: no model."""
 
     def bundles(self) -> dict[str, Bundle]:
         """Returns every trained model among the sources, by source."""
 
     def records(self) -> dict[str, StageRecord]:
-        """Returns the sources' ``stage.json`` (metrics, configuration), by source.
-
-        Raises:
-            DataError: one of them is no finished stage.
-        """
+        """Returns the sources' ``stage.json`` by source; DataError: a source is no finished stage."""
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
         """Returns the task that the stage names, else the model's own; None where neither has one."""
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
-        """Returns the data sets that the stage names, else those of the task.
-
-        Raises:
-            UsageError: neither names any.
-        """
+        """Returns the data sets that the stage names, else those of the task; UsageError: neither names any."""
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
         """Returns :meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
@@ -143,7 +124,7 @@ class DrawingContext(Protocol):
 class Drawing:
     """Base of every drawing; its keyword-only parameters are what a recipe may set.
 
-    A drawing that needs an optional package names it in ``packages`` and how it is had in ``install``.
+    A drawing that needs an optional package names it in ``packages``, and the command that installs it in ``install``.
     """
 
     paper: ClassVar[str] = ""

@@ -1,7 +1,6 @@
 """Draws the boxes of a feature store on their pictures."""
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
 from vlcli.files import write_bytes
+from vlcli.images.boxes import trailing_number
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
@@ -35,7 +35,6 @@ def draw_stored(
         folder: where ``ID.png`` of each goes.
         limit: most boxes, by score; in the store's order where there are none.
         classes: names of the classes; by default the store's own, else their numbers.
-        progress: where to report.
 
     Raises:
         DataError: a picture cannot be read, or the store lacks it.
@@ -59,16 +58,11 @@ def draw_stored(
 def _ids(store: FeatureStore, paths: Sequence[Path]) -> list[str]:
     names = [store.id_of(path) for path in paths]
     if absent := store.missing(names):
-        numbered = {_number(name): name for name in store.ids}
-        others = {name: numbered.get(_number(name), name) for name in absent if _number(name)}
-        names = [others.get(name, name) for name in names]
+        numbered = {trailing_number(name): name for name in store.ids} | {None: None}
+        others = {name: numbered.get(trailing_number(name)) for name in absent}
+        names = [others.get(name) or name for name in names]
     store.require(names)
     return names
-
-
-def _number(name: str) -> str:
-    digits = re.search(r"\d+$", name)
-    return digits.group().lstrip("0") if digits else ""
 
 
 def known_names(store: FeatureStore, what: str) -> list[str]:
@@ -111,7 +105,7 @@ def _label(record: Record, row: int, names: Mapping[str, Sequence[str]], scores:
 def read_names(path: str | Path) -> list[str]:
     """Reads a vocabulary, a name a line; of several spellings divided by commas (Visual Genome's) the first."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise DataError("the names cannot be read", where=str(path), got=str(error)) from None
     return [line.split(",")[0].strip() for line in lines]

@@ -78,9 +78,9 @@ def write_sources(
     """Copy the images of other box sets, each once, into one new set.
 
     Args:
-        order: ids in the order wanted; others follow in the order of the sources.
-        compression: h5py's name of a filter; None for contiguous data sets.
-        dtype: float type, where there is no source.
+        order: ids, first to last; images that it lacks follow in the order of the sources.
+        compression: an h5py filter; None for contiguous data sets.
+        dtype: float type without any source.
         tick: called with the number of images copied since the last call.
     """
     group = file["sets"].create_group(name)
@@ -110,7 +110,7 @@ def write_sources(
 
 
 def stored_dtype(field: str, sources: Sequence[SetFile], dtype: str = "float16") -> np.dtype[Any]:
-    """Return the type of a field that holds the rows of ``sources``; ``dtype``: float type, where there is none."""
+    """Return the type of a field that holds the rows of ``sources``; the float type is ``dtype`` without sources."""
     if FIELDS[field].dtype == "S":
         return np.dtype(f"S{max([1, *(source.dtypes[field].itemsize for source in sources)])}")
     return np.dtype(FIELDS[field].dtype or (sources[0].dtypes[field] if sources else dtype))

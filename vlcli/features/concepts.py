@@ -1,8 +1,7 @@
 """Stores visual concepts: the words seen in an image, best first, with their best boxes.
 
 They are a box set, :data:`CONCEPTS`, in the file of the regions or in another one: a row is a concept, its ``classes``
-the word's number, its ``class_scores`` the word's probability. The words are the provenance's ``words``; the features
-have width 0.
+the word's number in the provenance's ``words``, its ``class_scores`` the probability; features have width 0.
 """
 
 from collections.abc import Sequence
@@ -25,20 +24,15 @@ FIELDS = ("classes", "class_scores")
 
 
 def concept_record(
-    image: str,
-    ids: ArrayLike,
-    scores: ArrayLike,
-    size: tuple[int, int],
-    boxes: ArrayLike | None = None,
+    image: str, ids: ArrayLike, scores: ArrayLike, size: tuple[int, int], boxes: ArrayLike | None = None
 ) -> Record:
     """Make the record of an image's concepts.
 
     Args:
-        image: image id.
         ids: word numbers (K,), best first.
-        scores: their probabilities (K,).
+        scores: probabilities (K,).
         size: height and width of the image in pixels.
-        boxes: of each concept (K, 4) in pixels; None: the whole image.
+        boxes: (K, 4) in pixels; None: the whole image.
     """
     numbers = np.asarray(ids, np.int32).reshape(-1)
     if boxes is None:
@@ -73,11 +67,7 @@ class ConceptStore:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The vocabulary: word of each id.
-
-        Raises:
-            DataError: the store has none, or its files were made with different words.
-        """
+        """The vocabulary: word of each id; a DataError where there is none, or files have different ones."""
         first, *others = {tuple(map(str, part.provenance.get(WORDS, ()))) for part in self.store.parts()} or {()}
         if others or not first:
             got = f"{1 + len(others)} different vocabularies" if others else "no words"
@@ -85,12 +75,11 @@ class ConceptStore:
         return first
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return ``ids`` and ``scores`` of an image, best first."""
         columns = self.store.read(name, FIELDS, copy=False).arrays()
         return {"ids": columns["classes"][: self.top], "scores": columns["class_scores"][: self.top]}
 
     def named(self, name: str) -> list[tuple[str, float]]:
-        """Return the words of an image with their probabilities, best first."""
+        """Return an image's words with their probabilities, best first."""
         words, rows = self.words, self.read(name)
         return [(words[i], float(p)) for i, p in zip(rows["ids"].tolist(), rows["scores"].tolist(), strict=True)]
 

@@ -37,12 +37,7 @@ AGAIN = "delete it and run the same command again"
 class EmbeddingStore:
     """Vectors by name, of one file or of one unfinished part.
 
-    Args:
-        path: the file.
-        key: the key that the vectors must have been made with; None: any.
-
-    Raises:
-        DataError: the file is missing, no store, damaged, or of another key.
+    ``key`` is what they must have been made with (None: any). DataError: missing, no store, damaged, or of another key.
     """
 
     def __init__(self, path: str | Path, key: Mapping[str, Any] | None = None) -> None:
@@ -59,9 +54,11 @@ class EmbeddingStore:
                 self.key: dict[str, Any] = json.loads(file.attrs["key"])
                 self.ids, self.marks = (decode_strings(file[name][()]) for name in ("ids", "marks"))
                 data = file["vectors"]
-                self.vectors: NDArray[Any] = np.empty(data.shape, data.dtype)
-                if data.size:  # torch wants it writable
-                    self.vectors = np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)
+                self.vectors: NDArray[Any] = (
+                    np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)  # torch wants it writable
+                    if data.size
+                    else np.empty(data.shape, data.dtype)
+                )
         except (KeyError, OSError, ValueError, TypeError) as error:
             raise _damaged(self.path, error) from None
         if len({len(self.ids), len(self.marks), len(self.vectors)}) > 1:
@@ -81,11 +78,9 @@ class EmbeddingStore:
 
     @property
     def dim(self) -> int:
-        """Width D of the vectors."""
         return int(self.vectors.shape[1])
 
     def rows(self) -> dict[str, int]:
-        """Return the row of every name."""
         return {name: row for row, name in enumerate(self.ids)}
 
 
@@ -95,14 +90,11 @@ class EmbeddingWriter:
     Args:
         path: the finished file.
         key: what the vectors depend on: the weights above all.
-        stale: ``refuse`` or ``replace`` a store or a part with another key.
+        stale: ``refuse`` (DataError) or ``replace`` a store or a part with another key.
         dtype: float type on disk.
         flush_every: most vectors held in memory.
         flush_seconds: longest time between parts.
         rank: of this process among those that write together; only 0 clears up and finishes.
-
-    Raises:
-        DataError: there is a store with another key, and ``stale`` is ``refuse``.
     """
 
     def __init__(
@@ -123,7 +115,7 @@ class EmbeddingWriter:
         self._limits = flush_every, flush_seconds
         self.replaced = False
         self._open(stale)
-        self._waiting: list[tuple[Sequence[str], Sequence[str], NDArray[Any]]] = []
+        self._waiting: list[tuple[list[str], list[str], NDArray[Any]]] = []
         self._count, self._since = 0, monotonic()
         self._number = max((int(file.stem.split("-")[-1]) for file in self.part.glob("*.h5")), default=-1) + 1
 
@@ -152,9 +144,7 @@ class EmbeddingWriter:
     def append(self, ids: Sequence[str], vectors: NDArray[Any], marks: Sequence[str] | None = None) -> None:
         """Add vectors (n, D); they replace those of the same names.
 
-        Raises:
-            DataError: they are not finite, or not as wide as the others.
-            VlcliError: the disk is full.
+        Raises DataError: not finite, or not as wide as the others; VlcliError: the disk is full.
         """
         rows = np.ascontiguousarray(vectors, dtype=self.dtype)
         known = [source.dim for source in self._sources if len(source)] + [part.shape[1] for *_, part in self._waiting]
@@ -165,14 +155,13 @@ class EmbeddingWriter:
             bad = ids[int(np.argmin(np.isfinite(rows).all(axis=1)))]
             raise DataError("a vector is not finite", where=str(self.path), got=repr(bad))
         marks = [""] * len(ids) if marks is None else marks
-        self._waiting.append((ids, marks, rows))
+        self._waiting.append((list(ids), list(marks), rows))
         self.marks.update(zip(ids, marks, strict=True))
         self._count += len(ids)
         if self._count >= self._limits[0] or monotonic() - self._since > self._limits[1]:
             self.flush()
 
     def flush(self) -> None:
-        """Write the vectors that are held in memory."""
         if self._waiting:
             ids, marks, parts = zip(*self._waiting, strict=True)
             vectors = np.concatenate(parts)

@@ -1,7 +1,6 @@
 """Reads one HDF5 file of a store: its index into memory, its rows by memory map.
 
-HDF5 keeps an uncompressed, contiguous data set as one run of bytes, which is mapped as numpy's memory maps are;
-compressed data sets go through h5py.
+HDF5 keeps an uncompressed, contiguous data set as one run of bytes, which numpy maps; compressed ones go through h5py.
 """
 
 import json
@@ -24,14 +23,7 @@ from vlcli.features.schema import (
     checksum,
     decode_strings,
 )
-from vlcli.features.structure import (
-    check_sets,
-    damaged,
-    datasets_of,
-    index_problems,
-    shape_problems,
-    unlike_length,
-)
+from vlcli.features.structure import check_sets, damaged, datasets_of, index_problems, shape_problems, unlike_length
 
 # Bytes of an image's field up to which one gather for all images is faster than a copy for each.
 _SMALL = 1 << 14
@@ -79,11 +71,7 @@ def _text(value: Any) -> str:
 
 
 def shards_of(path: Path) -> list[Path]:
-    """Return the files that an index joins; the file itself where it is no index.
-
-    Raises:
-        DataError: a shard has gone, or the index names one outside its folder.
-    """
+    """Return the files that an index joins, else the file itself; DataError: a shard is gone or outside the folder."""
     with open_hdf5(path) as file:
         names = decode_strings(file[SHARDS][()]) if SHARDS in file else []
     folder = path.resolve().parent
@@ -99,7 +87,6 @@ class SetFile:
     """One box set of one file: ids, sizes and offsets in memory, rows mapped.
 
     Args:
-        path: the HDF5 file.
         name: the box set; None: the only one (concepts do not count), else ``boxes``.
         index: whether the file is an index of shards, whose rows are virtual.
 
@@ -144,7 +131,6 @@ class SetFile:
 
     @property
     def widths(self) -> dict[str, int]:
-        """Fields with their columns (0: a vector)."""
         return {name: shape[1] if len(shape) > 1 else 0 for name, shape in self.shapes.items()}
 
     def _check_boxes(self, stored: h5py.Dataset) -> None:
@@ -188,11 +174,7 @@ class SetFile:
             raise damaged(self.path, str(error)) from None
 
     def check(self, images: list[int]) -> None:
-        """Compare the records of these numbers with their checksums, each once in the life of this object.
-
-        Raises:
-            DataError: a record differs.
-        """
+        """Compare records with their checksums, each once in the life of this object; DataError: one differs."""
         for image in images:
             if self._sound[image]:
                 continue
@@ -212,6 +194,7 @@ class SetFile:
 
         Args:
             out: the batch (B, R, ...).
+            into: row of each image in the batch.
             starts: first row of each image in the file.
             counts: rows of each image, at most R.
         """
@@ -229,11 +212,7 @@ class SetFile:
             out[row, count:] = 0
 
     def record(self, index: int, names: tuple[str, ...] | None = None, copy: bool = True) -> Record:
-        """Return the record of image number ``index``.
-
-        Args:
-            names: fields to read besides ``features`` and ``boxes``; None: all.
-        """
+        """Return the record of an image by its number; ``names``: fields besides features and boxes, None for all."""
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         arrays: dict[str, Any] = {}
         for name in self.shapes:

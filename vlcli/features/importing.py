@@ -86,14 +86,12 @@ class Bad:
 
 @dataclass
 class ImportReport:
-    """Result of an import.
+    """Result of an import into the box set ``set`` of the store ``path``.
 
     Attributes:
-        path: the finished store.
-        set: the box set.
-        images: images in it.
+        images: images in the store.
         written: images added by this run.
-        resumed: images that it had before.
+        resumed: images that the store had before.
         errors: images left out.
     """
 
@@ -106,7 +104,6 @@ class ImportReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers for a summary."""
         return {"images": self.images, "written": self.written, "resumed": self.resumed, "errors": len(self.errors)}
 
 
@@ -134,13 +131,14 @@ def import_features(
     Args:
         format: one of ``vlcli ls formats``.
         set: box set; by default the format's own.
-        dtype: float type of the store, ``float16`` or ``float32``.
+        dtype: ``float16`` or ``float32``.
         compression: ``gzip``, ``lzf`` or None.
         boxes: a second file with the boxes (vlp).
         pictures: a folder of pictures, or a COCO file, for names and sizes that the format lacks.
         vocabulary: the words in the order of the concepts' numbers.
         ids: pattern of image ids, from an image's name in the file (``train/{}``) or the number that it ends in
             (``COCO_val2014_{:012d}``).
+        clip: clip boxes to their images.
         skip_bad: leave damaged images out, listed in ``<out>.errors.jsonl``, instead of stopping.
         resume: continue an existing store; False starts anew.
 
@@ -207,7 +205,6 @@ class _Run:
         self.read: dict[str, str] = {}
 
     def read_all(self, kind: Format, source: Path, options: FormatOptions, progress: Progress) -> None:
-        """Import every image that the store lacks; refuse a source without any image."""
         with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
             for entry in kind.entries(source, options):
                 try:

@@ -27,11 +27,7 @@ class Fault:
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """Return the files of a store and, for each box set, counts, widths and provenance.
-
-    Raises:
-        DataError: it is missing or damaged.
-    """
+    """Return a store's files, and counts, widths and provenance of each box set; DataError: missing or damaged."""
     store = FeatureStore(path)
     return {
         "path": str(path),
@@ -73,11 +69,7 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
 
     Args:
         path: a file, or a folder of shards or segments.
-        progress: of the images.
         limit: most faults to list.
-
-    Returns:
-        The faults; empty for a sound store.
 
     Raises:
         DataError: the store cannot be opened.

@@ -41,9 +41,8 @@ def merge(
         out: the new file; appears only when it is whole.
         names: new name of a store's only box set, by its path: two stores whose sets are called alike become two sets
             of one file.
-        order: image ids in the order wanted; others follow.
+        order: image ids, first to last; others follow.
         compression: ``gzip``, ``lzf`` or None.
-        progress: of the images.
 
     Raises:
         DataError: a shard is missing or damaged, shards overlap, or they were made differently.

@@ -31,12 +31,7 @@ class FeatureStore:
     """
 
     def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        set: str | None = None,
-        *,
-        hint: str = "",
-        check: bool = True,
+        self, path: str | Path | Sequence[str | Path], set: str | None = None, *, hint: str = "", check: bool = True
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else list(path)
         self._named = [file for one in paths for file in _files(Path(one))]
@@ -55,7 +50,6 @@ class FeatureStore:
 
     @property
     def indexes(self) -> list[Path]:
-        """The index files of the store, which join shards."""
         return [named for named in self._named if shards_of(named) != [named]]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,7 +57,6 @@ class FeatureStore:
         return {name: value for name, value in vars(self).items() if name not in opened} | {"_opened": None}
 
     def parts(self) -> list[SetFile]:
-        """Open and return the files of the store."""
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
             _agree(parts, self.where)
@@ -125,7 +118,6 @@ class FeatureStore:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Float type of the features."""
         dtype: np.dtype[Any] = self.parts()[0].dtypes["features"]
         return dtype
 
@@ -141,17 +133,14 @@ class FeatureStore:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The per-row fields of the store."""
         return tuple(self.parts()[0].shapes)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The provenance of the first shard."""
         return self.parts()[0].provenance
 
     @property
     def max_regions(self) -> int:
-        """Largest number of boxes of an image."""
         return max((int(np.diff(part.offsets).max(initial=0)) for part in self.parts()), default=0)
 
     def missing(self, names: Iterable[str]) -> list[str]:
@@ -163,16 +152,11 @@ class FeatureStore:
         return next((name for name in path_ids(picture) if name in self._index), image_id(picture))
 
     def require(self, names: Iterable[str]) -> None:
-        """Check that the store has these images.
-
-        Raises:
-            DataError: some are missing.
-        """
+        """Raise DataError where the store lacks one of these images."""
         if absent := self.missing(names):
             raise self._absent(absent)
 
     def count(self, name: str) -> int:
-        """Return the number of boxes of an image."""
         part, number = self._find(name)
         return int(part.offsets[number + 1] - part.offsets[number])
 
@@ -186,9 +170,8 @@ class FeatureStore:
         """Read one image's record.
 
         Args:
-            name: image id.
-            fields: fields wanted besides features and boxes; None: all.
-            copy: copy the arrays; False gives read-only views where the file is mapped.
+            fields: fields besides features and boxes; None: all.
+            copy: False gives read-only views where the file is mapped.
 
         Raises:
             DataError: the store lacks the image, or its record is damaged.
@@ -208,11 +191,9 @@ class FeatureStore:
         out: Mapping[str, np.ndarray] | None = None,
         rows: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Read several images into padded arrays.
+        """Read several images (B,) into padded arrays.
 
         Args:
-            names: image ids (B,).
-            fields: fields wanted.
             out: arrays to fill, of an earlier call of the same shape.
             rows: pad or cut to this many boxes R; by default the most of an image in the batch.
 

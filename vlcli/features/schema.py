@@ -76,10 +76,8 @@ class Record:
         boxes: pixels x1 y1 x2 y2 (N, 4).
         size: height and width of the image in pixels.
         scores: confidences of the boxes (N,).
-        classes: class ids (N,).
-        class_scores: confidences of the classes (N,).
-        attributes: attribute ids (N,).
-        attribute_scores: confidences of the attributes (N,).
+        classes: class ids (N,), with confidences ``class_scores`` (N,).
+        attributes: attribute ids (N,), with confidences ``attribute_scores`` (N,).
         class_probs: distribution over classes (N, C).
         attribute_probs: distribution over attributes (N, A).
         box_ids: names of the boxes (N,), strings.
@@ -102,7 +100,6 @@ class Record:
         return int(self.boxes.shape[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the fields that are present, in the order of :data:`FIELDS`."""
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 

@@ -23,15 +23,7 @@ from typing import Any
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.assemble import copy_other_sets, create_file, write_records, write_sources
 from vlcli.features.file import SetFile, set_names
-from vlcli.features.schema import (
-    DEFAULT_SET,
-    Record,
-    check_record,
-    join_provenance,
-    layout,
-    normalise,
-    same_extraction,
-)
+from vlcli.features.schema import DEFAULT_SET, Record, check_record, join_provenance, layout, normalise, same_extraction
 from vlcli.files import put
 
 # The first segment is written this early, so that stopping a run soon after its start loses little.
@@ -76,7 +68,7 @@ class FeatureWriter:
         path: the finished file, e.g. ``features.h5``.
         provenance: of these records; continuing needs the same (``versions`` may differ).
         set: box set to write; other sets of an existing file are kept.
-        dtype: float type of features and distributions, ``float16`` or ``float32``.
+        dtype: of features and distributions, ``float16`` or ``float32``.
         flush_every: records of a segment; 16 of the first.
         flush_seconds: longest time between segments; 5 before the first.
         compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
@@ -154,7 +146,8 @@ class FeatureWriter:
                 expected=f"{self.dtype} {_without_versions(self.provenance)}",
                 hint="use --force to start anew, or another output",
             )
-        self._layout = self._layout or source.widths
+        if len(source):
+            self._layout = self._layout or source.widths
         return source
 
     def __enter__(self) -> FeatureWriter:
@@ -176,9 +169,7 @@ class FeatureWriter:
     def append(self, record: Record) -> None:
         """Add one image.
 
-        Raises:
-            DataError: the record is faulty, has other fields than those before it, or the image is there already.
-            VlcliError: the disk is full.
+        Raises DataError: the record is faulty, has other fields, or is there already; VlcliError: the disk is full.
         """
         record = normalise(record, self.dtype)
         check_record(record, where=str(self.path))
@@ -196,11 +187,7 @@ class FeatureWriter:
             self._spill()
 
     def flush(self) -> None:
-        """Write the records that are held in memory as one more segment.
-
-        Raises:
-            VlcliError: the disk is full.
-        """
+        """Write the records that are held in memory as one more segment; VlcliError: the disk is full."""
         self._spill()
         self._settle()
 
@@ -246,7 +233,7 @@ class FeatureWriter:
                 write_sources(
                     file,
                     self.set,
-                    sources,
+                    [source for source in sources if len(source)],
                     provenance,
                     order=order,
                     compression=self.compression,

@@ -34,7 +34,6 @@ class Thumbnails:
 
     @property
     def all(self) -> list[Thumbnail]:
-        """All thumbnails, in the order of the first requests."""
         return [thumbnail for thumbnail in self.by_path.values() if thumbnail is not None]
 
     @property

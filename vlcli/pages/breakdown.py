@@ -60,7 +60,6 @@ def _share(keys: Sequence[str], side: Mapping[str, Row]) -> str:
 
 
 def _confusions(truths: Mapping[str, str], rows: Mapping[str, Row]) -> list[dict[str, Any]]:
-    """Return a confusion table of few classes, or the most frequent confusions of many."""
     said = [(truths[key], row.get("prediction")) for key, row in rows.items() if truths[key]]
     pairs = Counter((truth, str(word)[:MOST_LETTERS]) for truth, word in said if isinstance(word, str | bool))
     classes = sorted({name for pair in pairs for name in pair})

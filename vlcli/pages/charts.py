@@ -44,17 +44,14 @@ class Chart(NamedTuple):
 
     @property
     def hover(self) -> list[list[tuple[float, float]]]:
-        """(step, value) of every line in four digits, for reading values."""
         return [[(x, float(f"{y:.4g}")) for x, y in line.points] for line in self.lines]
 
 
 def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -> Chart | None:
-    """Return a chart of some series; None where none has a point.
+    """Return a chart of (step, value) pairs by label; None where no series has a point.
 
-    Args:
-        series: (step, value) pairs by label; a label that ends in ``validation`` is dashed. Values that are not finite
-            are left out, and those not above 0 where the scale is logarithmic.
-        log: a logarithmic scale, unless a value is below 0 or nothing is above it.
+    A label that ends in ``validation`` is dashed. Values that are not finite are left out. With ``log`` the scale is
+    logarithmic, unless a value is below 0 or none is above it; values not above 0 are then left out.
     """
     finite = {label: [(x, y) for x, y in points if math.isfinite(y)] for label, points in series.items()}
     values = [y for points in finite.values() for _, y in points]
@@ -84,7 +81,6 @@ def _scaled(low: float, high: float, start: float, end: float, value: float) -> 
 
 
 def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return the lowest and highest height, a little wider than the values."""
     low, high = min(values), max(values)
     if log:
         return low / 1.1, high * 1.1
@@ -146,7 +142,6 @@ class Span(NamedTuple):
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Places of round numbers, and the numbers."""
         return [(self.at(value) or 0.0, short(value)) for value in nice_ticks(self.low, self.high, 4)]
 
 

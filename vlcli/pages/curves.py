@@ -35,7 +35,6 @@ def curves_of(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
 
 
 def _joined(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> dict[str, list[dict[str, Any]]]:
-    """Return logs by stage and run in one mapping, whose labels name what differs."""
     several = sum(map(bool, logs.values())) > 1
     return {
         f"{name}, {run}" if len(of) > 1 else name if several else run: rows
@@ -76,6 +75,5 @@ def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
 
 
 def _side_by_side(series: Mapping[str, Mapping[str, Points]], *, log: bool) -> Iterator[Chart | None]:
-    """Yield a chart for each part, with a line for each run."""
     for part in dict.fromkeys(part for by_part in series.values() for part in by_part):
         yield line_chart(part, {label: by[part] for label, by in series.items() if part in by}, log=log)

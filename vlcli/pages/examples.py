@@ -24,12 +24,7 @@ EXAMPLE_SECTIONS = {
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Contents of a report.
-
-    Attributes:
-        samples: of each group of evaluate stages; 0 leaves pictures out.
-        model: load models, for attention and Grad-CAM.
-    """
+    """Contents of a report; ``samples`` of each group of evaluate stages, 0 leaves pictures out."""
 
     samples: int = SAMPLES
     model: bool = True
@@ -60,7 +55,6 @@ def examples_of(
 def _looks(
     samples: Sequence[Samples], options: ReportOptions, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return attention of the first model of each group that has any, and why that of others cannot be shown."""
     if not options.model or not samples:
         return [], []
     from vlcli.pages.looks import MOST_BYTES, looks_of

@@ -40,8 +40,7 @@ class Map:
     Attributes:
         asked: whether queries are ``words``, ``regions`` or ``tokens`` named in ``names``.
         values: one array (heads, queries, regions) for each picture.
-        names: of the queries, where they are tokens.
-        keys: tokens over which attention is spread, words and class tokens included; 0 where it is none.
+        keys: tokens over which attention is spread, words and class tokens included; 0 for other groups.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Map:
 
     @property
     def size(self) -> int:
-        """Bytes in the page, before they are written as text."""
         return sum(array.size for array in self.values)
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,11 +87,9 @@ class Look:
 
     @property
     def size(self) -> int:
-        """Bytes in the page."""
         return sum(part.size for part in self.maps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the document of the page."""
         sample, said = self.sample, self.sample.said[self.column]
         shown = sample.pictures[: len(self.boxes)]
         thumbnails = [(picture.name, picture.thumbnail) for picture in shown if picture.thumbnail is not None]
@@ -120,7 +116,6 @@ class Look:
 
 
 def _is_grid(boxes: list[list[float]]) -> bool:
-    """Return whether regions are the cells of a grid: many, and all of one size."""
     sides = np.array([box[2:] for box in boxes])
     return len(boxes) >= 9 and bool(np.allclose(sides, sides[0], atol=0.01))
 
@@ -204,11 +199,7 @@ def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, column: int, code:
 
 
 class _Tokens:
-    """The tokens of one example: sorts recorded numbers into maps.
-
-    Args:
-        layout: of its image tokens, a row for each picture.
-    """
+    """The tokens of one example, ``layout`` with a row for each picture: sorts recorded numbers into maps."""
 
     def __init__(self, batch: Batch, layout: Layout, words: int) -> None:
         self.rows = [int(row) for row in batch.clean.image_rows[0] if row >= 0]
@@ -229,7 +220,9 @@ class _Tokens:
         maps: list[Map] = []
         if joint or crossed:
             maps.append(Map(name, group, "words", [array[:, : self.words][:, :, kept] for array, kept in pairs]))
-        if joint or (size == (self.count, self.count) and not crossed):
+        if size == (1, self.count) and self.count > 1 and not crossed:
+            maps.append(Map(name, group, "tokens", [array[:, :, kept] for array, kept in pairs], ["whole sentence"]))
+        elif joint or (size == (self.count, self.count) and not crossed):
             maps += self._of_regions(name, group, pairs, before)
         for part in maps:
             part.keys = int((by_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0

@@ -19,11 +19,7 @@ GENERATOR = "vlcli report"
 
 
 def filled(template: str, shown: dict[str, Any]) -> str:
-    """Return a page as text.
-
-    Args:
-        shown: values of the template, among them ``title``, ``about``, ``facts`` and ``sections``.
-    """
+    """Return a page as text; a template's values have ``title``, ``about``, ``facts`` and ``sections``."""
     from markupsafe import Markup
 
     assets = resources.files("vlcli.pages") / "templates"
@@ -42,13 +38,12 @@ def filled(template: str, shown: dict[str, Any]) -> str:
 
 
 def refuse_other(file: Path) -> None:
-    """Check that no other file than a page of vlcli would be replaced.
-
-    Raises:
-        UsageError: a folder, or a file without the mark of vlcli's reports.
-    """
-    mark = f'name="generator" content="{GENERATOR}'
-    if file.is_dir() or (file.is_file() and mark not in file.read_text("utf-8", "replace")[:4096]):
+    """Raise UsageError where a page would replace a folder, or a file without the mark of vlcli's pages."""
+    head, mark = "", f'name="generator" content="{GENERATOR}'
+    if file.is_file():
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            head = opened.read(4096)
+    if file.is_dir() or (file.is_file() and mark not in head):
         raise UsageError(
             "This is not a report that vlcli wrote; it is not replaced.",
             where=str(file),

@@ -34,11 +34,7 @@ _SECTIONS = {
 def write_report(
     folders: Sequence[Path], file: Path, options: ReportOptions | None = None, progress: Progress | None = None
 ) -> Path:
-    """Write the page of one run or several; a file that vlcli did not write is not replaced.
-
-    Raises:
-        UsageError: another file lies there.
-    """
+    """Write the page of one run or several; UsageError: a file that vlcli did not write lies there."""
     refuse_other(file)
     html = render([read_run(folder) for folder in folders], options or ReportOptions(), progress or Silent())
     return write_text(file, html)
@@ -70,7 +66,6 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
 
 
 def _missing(run: RunFacts) -> list[str]:
-    """Return faults of a run, and stages that are not done."""
     words = {"stopped": "stopped before the end", "working": "still running", "skipped": "passed over"}
     states: dict[str, list[str]] = {}
     for stage in run.stages.values():

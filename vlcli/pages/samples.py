@@ -77,7 +77,7 @@ class Sample:
         text: the sentence or question; empty where there is none.
         truth: the reference as text.
         said: predictions, one for each column; None where a column has none.
-        example: key of the example, where the data have it.
+        example: its key, where the data have it.
     """
 
     key: str
@@ -91,10 +91,9 @@ class Sample:
 
 @dataclass
 class Samples:
-    """The examples of a group.
+    """The examples of a group, wrong answers of the first column first.
 
     Attributes:
-        rows: the examples, wrong answers of the first column first.
         total: examples in the predictions.
         source: the first column's data; None where they cannot be opened.
     """
@@ -108,12 +107,10 @@ class Samples:
 
     @property
     def judged(self) -> bool:
-        """Whether any prediction is right or wrong."""
         return any(said is not None and said.right is not None for row in self.rows for said in row.said)
 
     @property
     def regions(self) -> bool:
-        """Whether any picture has regions."""
         return any(box.role == "region" for row in self.rows for shown in row.pictures for box in shown.boxes)
 
 
@@ -239,7 +236,6 @@ def _is_box(value: Any) -> bool:
 
 
 def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:
-    """Give a sample its sentence, its reference and its pictures."""
     key, best = str(row.get("key")), str(row.get("prediction"))
     bare = next((key.removeprefix(start) for start in DIRECTIONS if key.startswith(start)), key)
     names = (key, bare, str(row.get("image", "")))
@@ -295,7 +291,6 @@ def _boxes(row: Row, example: Example, shown: Shown, true: Sequence[tuple[list[f
 
 
 def _kept(row: Row) -> list[int]:
-    """Return the numbers of the detected boxes that are drawn."""
     boxes, scores = row.get("boxes"), row.get("scores")
     if not isinstance(boxes, list):
         return []

@@ -33,9 +33,7 @@ class Column(NamedTuple):
 class Group:
     """Evaluate stages whose predictions are of the same examples, or that have the same metrics.
 
-    Attributes:
-        metrics: names of all columns' metrics.
-        headline: the metric that stands for the group in the summary: the first of the recipe's table.
+    ``headline`` stands for the group in the summary: the first metric of the recipe's table.
     """
 
     title: str

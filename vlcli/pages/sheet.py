@@ -11,12 +11,7 @@ from vlcli.pages.page import filled, refuse_other
 def write_sheet(file: Path, facts: dict[str, Any], root: Path) -> None:
     """Write twelve examples with their pictures, and all notes, as one HTML file.
 
-    Args:
-        file: a file that vlcli did not write is not replaced.
-        facts: the document that ``vlcli init --json`` prints.
-
-    Raises:
-        UsageError: another file lies there.
+    ``facts`` is the document that ``vlcli init --json`` prints. UsageError: a file that vlcli did not write lies there.
     """
     refuse_other(file)
     album = Thumbnails()

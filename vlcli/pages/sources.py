@@ -25,11 +25,7 @@ MOST_REGIONS = 100
 
 
 class Source:
-    """The data and the model of an evaluate stage.
-
-    Raises:
-        DataError: the stage's data are gone, or its record does not say where they lie.
-    """
+    """The data and the model of an evaluate stage; DataError: the data are gone, or no record says where they lie."""
 
     def __init__(self, stage: StageFacts, progress: Progress, device: str = "auto") -> None:
         record, self.stage = stage.record, stage
@@ -50,24 +46,20 @@ class Source:
 
     @property
     def model_folder(self) -> Path | None:
-        """The folder of the trained model; None where the stage has none or the folder is gone."""
         folders = (find_bundle(path) for path in self.scene.sources.values() if path.is_dir())
         return next(filter(None, folders), None)
 
     @cached_property
     def examples(self) -> dict[str, Example]:
-        """Examples by key."""
         return {example.key: example for reader in self._readers for example in reader.examples()}
 
     @cached_property
     def sentences(self) -> dict[str, str]:
-        """The first sentence of each picture."""
         pairs = [(image, one.text) for one in self.examples.values() if one.text for image in one.images]
         return dict(reversed(pairs))
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Picture files by the pictures' ids."""
         return {name: path for reader in self._readers for name, path in reader.image_files().items()}
 
     @cached_property

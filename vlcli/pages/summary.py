@@ -91,7 +91,6 @@ def _number(value: float) -> str:
 
 
 def _bars(run: RunFacts) -> tuple[dict[str, Bar], str]:
-    """Return a bar for each stage: from when to when where the run went through in one go, else how long."""
     records = {stage.name: stage.record for stage in run.stages.values() if stage.record and stage.record.seconds}
     lengths = {name: float(record.seconds) for name, record in records.items()}
     starts: dict[str, float] = {}
@@ -126,10 +125,7 @@ def duration(seconds: float) -> str:
 
 
 def replay(run: RunFacts) -> str:
-    """Return the command that runs the same again: the recipe's name with overrides, else the run's copy of it.
-
-    Empty where the folder has no recipe.
-    """
+    """Return the command that runs the same again, by the recipe's name or the run's copy; empty without recipe."""
     file = run.folder / RECIPE
     copy = f"vlcli run {shlex.quote(str(file))}" if file.is_file() else ""
     reference = next((s.record.recipe for s in run.stages.values() if s.record is not None and s.record.recipe), "")

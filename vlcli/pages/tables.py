@@ -104,7 +104,7 @@ def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:
 
 
 def page_table(table: TableResults, most: int = MOST_METRICS) -> PageTable:
-    """Return a table with at most so many metrics. Raises UsageError: the table cannot be summarised."""
+    """Return a table with at most so many metrics; UsageError: the table cannot be summarised."""
     summary = summarise(table)
     panels = [_panel(summary, name) for name in summary.metrics[:most]]
     return PageTable(summary.title, panels, [f"{note[0].upper()}{note[1:]}." for note in summary.notes])
@@ -132,7 +132,6 @@ def _panel(summary: Summary, name: str) -> Panel:
 
 
 def _span(summary: Summary, name: str) -> Span:
-    """Return a line from the lowest to the highest number of a metric, with some room beside."""
     values = [line.published[name].value for line in summary.lines if name in line.published]
     for one in (line.estimates[name] for line in summary.lines if name in line.estimates):
         values += [value for value in (one.mean, one.low, one.high) if value is not None]

@@ -20,11 +20,7 @@ ROOM = 0.04
 
 
 def write_verdicts(judged: Sequence[Judged], file: Path, command: str, seconds: float = 0.0) -> Path:
-    """Write the page of verdicts; a file that vlcli did not write is not replaced.
-
-    Raises:
-        UsageError: another file lies there.
-    """
+    """Write the page of verdicts; UsageError: a file that vlcli did not write lies there."""
     refuse_other(file)
     return write_text(file, render_verdicts(judged, command, seconds))
 
@@ -53,7 +49,6 @@ def render_verdicts(judged: Sequence[Judged], command: str, seconds: float = 0.0
 
 
 def _count(name: str, judged: Sequence[Judged]) -> dict[str, Any]:
-    """Return a line of the summary: verdicts of a paper, and their bars in percent of its claims."""
     numbers = counts(judged)
     starts = accumulate((100 * count / len(judged) for count in numbers.values()), initial=0.0)
     parts = zip(numbers.items(), pairwise(starts), strict=True)
@@ -109,7 +104,6 @@ def _shown(one: Judged, span: Span | None) -> dict[str, Any]:
 
 
 def _test(one: Judged) -> list[tuple[str, str]]:
-    """Return how a claim is tested; nothing where it cannot be."""
     small, power = one.registered.small, one.registered.power
     if small is None:
         return []

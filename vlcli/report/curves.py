@@ -54,13 +54,9 @@ def mean_score(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
 
 
 def draw_curves(series: Series, path: Path, scores: Series | None = None) -> Path | None:
-    """Draws losses into ``path``, on a logarithmic scale where all of them allow it, and ``scores`` below them.
+    """Draws losses into ``path`` and ``scores`` below them; returns None without points or matplotlib.
 
-    Args:
-        series: losses; points at 0 are left out of a logarithmic scale.
-
-    Returns:
-        The file; None where there is nothing to draw or matplotlib is not installed.
+    The scale is logarithmic where all losses allow it; points at 0 are then left out.
     """
     try:
         from matplotlib.figure import Figure

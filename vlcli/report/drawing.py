@@ -21,12 +21,7 @@ def attention_bar(width: int = 160) -> Image.Image:
 
 
 def draw_boxes(
-    picture: Image.Image,
-    boxes: ArrayLike,
-    labels: Sequence[str] | None = None,
-    *,
-    width: int = 2,
-    font_size: int = 12,
+    picture: Image.Image, boxes: ArrayLike, labels: Sequence[str] | None = None, *, width: int = 2, font_size: int = 12
 ) -> Image.Image:
     """Draws ``boxes`` (N, 4) in pixels, x1 y1 x2 y2, with a label at each corner, on a copy of ``picture``."""
     drawn = picture.convert("RGB")
@@ -76,8 +71,7 @@ def draw_attention(
 ) -> Image.Image:
     """Darkens a copy of ``picture`` except where ``boxes`` (N, 4) with a high weight (N,) lie.
 
-    A pixel is as bright as the heaviest box that covers it; a weight of ``top`` (None: the heaviest of all) is fully
-    bright.
+    A pixel is as bright as the heaviest box over it; a weight of ``top`` (None: the heaviest of all) is fully bright.
     """
     pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)  # (height, width, 3)
     light = np.zeros(pixels.shape[:2], dtype=np.float32)  # (height, width)

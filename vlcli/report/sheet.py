@@ -16,12 +16,7 @@ _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 @dataclass
 class Cell:
-    """One picture of a sheet.
-
-    Attributes:
-        picture: of any size; scaled to the cell's width.
-        lines: (text, colour) of each line below; long ones are wrapped, and cut after six lines.
-    """
+    """A picture, scaled to the cell's width; (text, colour) of lines below, wrapped and cut after six lines."""
 
     picture: Image.Image
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -38,9 +33,6 @@ def contact_sheet(
     """Draws the cells in rows of ``columns``, each ``width`` pixels wide.
 
     Args:
-        cells: the pictures.
-        columns: in a row.
-        width: of a cell in pixels.
         heading: a line above all cells, and its colour.
         scale: a colour bar below them (any size), the labels of its left and right ends, and what it measures.
     """
@@ -82,12 +74,7 @@ def _drawn(cell: Cell, width: int, font: _Font) -> Image.Image:
 
 
 def wrap(text: str, width: int, font: _Font, most: int | None = None) -> list[str]:
-    """Breaks ``text`` between words into lines of at most ``width`` pixels; what does not fit ends in an ellipsis.
-
-    Args:
-        width: in pixels.
-        most: lines; None for as many as it takes.
-    """
+    """Breaks ``text`` into ``most`` lines (None: all) of ``width`` pixels; what does not fit ends in an ellipsis."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word

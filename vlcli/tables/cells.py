@@ -12,12 +12,7 @@ LONGEST = 100
 
 @dataclass
 class Block:
-    """Rows of cells that share columns.
-
-    Attributes:
-        columns: their heads; the first is that of the labels.
-        rows: kind of the line (``row``, ``reference`` or ``baseline``) and its cells.
-    """
+    """Rows of cells under the heads ``columns``, each with its kind: ``row``, ``reference`` or ``baseline``."""
 
     title: str
     columns: list[str]

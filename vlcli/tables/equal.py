@@ -28,7 +28,6 @@ class Compared:
 
     @property
     def word(self) -> Word:
-        """The verdict."""
         if self.measured is None:
             return "missing"
         low, high = self.range
@@ -36,12 +35,7 @@ class Compared:
 
 
 def equal_range(published: float, answers: int | None) -> Range:
-    """Return the interval of measured numbers that count as equal, by :data:`RULE`.
-
-    Args:
-        published: the number.
-        answers: that it is the share of right ones of; None: it is no such share, or nobody knows how many.
-    """
+    """Return the ends of what equals a published number, a share of ``answers`` (None: none known), by :data:`RULE`."""
     if not answers or not 0 <= published <= 1:
         return published - SHARE * abs(published), published + SHARE * abs(published)
     right = round(published * answers)

@@ -16,13 +16,10 @@ _ROW, _WIDTH = 0.34, 3.6
 
 
 def forest(summary: Summary) -> Any:
-    """Return a matplotlib figure: one panel per metric, one line per row.
+    """Return a matplotlib figure: one panel per metric, one line per row; ImportError: there is no matplotlib.
 
     Dots are measured means with their 95 % intervals, diamonds published numbers, the shaded band the interval of the
     reference row, dotted lines the baselines. A row that failed has its reason in place of a dot.
-
-    Raises:
-        ImportError: matplotlib is not installed.
     """
     from matplotlib.figure import Figure
 

@@ -15,14 +15,11 @@ LOST = "#e8e8e8"
 
 
 def heat_map(summary: Summary, metric: str | None = None) -> Any:
-    """Return a matplotlib figure of a grid: the means of one metric, differences, and why cells are empty.
+    """Return a matplotlib figure of a grid: one metric's means (None: the first), differences, why cells are empty.
 
-    Colours show the differences where the table has a reference: beside columns of other data, differences between rows
-    would otherwise not be seen. Blue is more than the reference has, red less; the strongest colour is the end furthest
-    from 0 of all intervals, so that only clear differences are strong. Without a reference colours show the means.
-
-    Args:
-        metric: None: the first.
+    Colours show differences to the reference where there is one: beside columns of other data, differences between rows
+    would otherwise not be seen. Blue is more, red less; the strongest colour is the end furthest from 0 of all
+    intervals, so that only clear differences are strong. Without a reference colours show the means.
 
     Raises:
         UsageError: the table is no grid, or has no such metric.
@@ -66,7 +63,6 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
 
 
 def _value(line: Line | None, name: str, *, compared: bool) -> float:
-    """Return the difference of a cell to the reference, or its mean; NaN for an empty cell."""
     if line is None or name not in line.estimates:
         return float("nan")
     if not compared:

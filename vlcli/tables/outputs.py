@@ -26,13 +26,7 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
 
     ``STEM.json`` holds the results and the statistics, ``STEM.csv`` one line per row and metric, ``STEM.tex`` and
     ``STEM.md`` the table as it is printed, ``STEM.svg`` and ``STEM.png`` the forest plot, or the heat map of a grid;
-    these two only where matplotlib is installed.
-
-    Args:
-        summary: of the table, where it is already computed.
-
-    Raises:
-        UsageError: the table cannot be summarised (see :func:`vlcli.tables.summary.summarise`).
+    these two only where matplotlib is installed. UsageError: see :func:`vlcli.tables.summary.summarise`.
     """
     path = folder / f"{stem}.json"
     try:
@@ -55,14 +49,10 @@ def has_plots() -> bool:
 def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
     """Write the forest plot of a table, or the heat map of a grid, as SVG or PNG.
 
-    Equal figures make equal bytes, and text in an SVG stays text.
-
-    Args:
-        path: ending in ``.svg`` or ``.png``.
-        metric: of a heat map; None: the table's first.
+    Equal figures make equal bytes, and text in an SVG stays text. ``metric`` is that of a heat map; None: the first.
 
     Raises:
-        UsageError: the ending is another one.
+        UsageError: ``path`` ends neither in ``.svg`` nor in ``.png``.
         ComponentError: matplotlib is not installed.
     """
     form = path.suffix.lower()

@@ -29,7 +29,7 @@ class RunResults:
         state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.
         metrics: by name, as the evaluate stage recorded them; with ``most_frequent`` and ``chance/NAME`` where the task
             has them. Metrics of several evaluate stages stand side by side as ``LABEL/METRIC``.
-        evaluation: the folder of the evaluate stage, with ``predictions.jsonl``; None where there is none.
+        evaluation: the folder of the evaluate stage, with ``predictions.jsonl``.
         evaluations: where there are several evaluate stages, the folder of each by its label.
     """
 
@@ -48,7 +48,6 @@ class RunResults:
         return label, metric.removeprefix(f"{label}/"), self.evaluations[label]
 
     def of(self, label: str) -> dict[str, float]:
-        """Return the metrics of one evaluate stage by their names there; with an empty label all metrics."""
         start = f"{label}/" if label else ""
         return {name.removeprefix(start): value for name, value in self.metrics.items() if name.startswith(start)}
 
@@ -58,13 +57,13 @@ class RowResults:
     """One row of a table.
 
     Attributes:
-        label: what the row is called; unique in the table.
+        label: unique in the table.
         published: numbers of the split that was measured.
         apart: published numbers of other splits, which are told and not compared.
         other: a system that the table does not run; its numbers are published ones alone.
-        equal: by metric, the ends between which a measured number counts as equal to the published one; empty where
-            nobody decided it beforehand.
-        cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
+        equal: by metric, the ends between which a measured number counts as equal to the published one, where somebody
+            decided it beforehand.
+        cell: where the row stands in a grid: one value per axis; empty where the table is no grid.
     """
 
     label: str
@@ -77,13 +76,11 @@ class RowResults:
 
     @property
     def told_apart(self) -> list[str]:
-        """A sentence for each published number of another split."""
         numbers = [(metric.removesuffix(f" on {one.split}"), one) for metric, one in self.apart.items()]
         return [f"{self.label}: {one.told(metric)}" for metric, one in numbers]
 
     @property
     def done(self) -> list[RunResults]:
-        """The runs with metrics."""
         return [run for run in self.runs if run.state == DONE and run.metrics]
 
     @property
@@ -117,15 +114,11 @@ class TableResults:
     conclusions: list[str] = field(default_factory=list)
 
     def row(self, label: str) -> RowResults:
-        """Return the row of this label. Raises KeyError: there is none."""
+        """Return the row of this label, or raise KeyError."""
         return {row.label: row for row in reversed(self.rows)}[label]
 
     def reference_of(self, row: RowResults) -> RowResults | None:
-        """Return the row that a row is compared with; the row itself where it is a reference.
-
-        Raises:
-            KeyError: the reference is no row, and no value of an axis.
-        """
+        """Return the row that a row is compared with, itself if a reference; KeyError: the reference is no row."""
         if self.reference is None:
             return None
         axis = next((axis for axis, values in enumerate(self.axes.values()) if self.reference in values), None)
@@ -137,8 +130,7 @@ class TableResults:
     def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Return plain values for JSON; numbers that are not finite become strings.
 
-        Args:
-            folder: evaluation folders below its parent are written relative to it, so that runs can be moved.
+        Evaluation folders below the parent of ``folder`` are written relative to it, so that runs can be moved.
         """
         return {"version": VERSION, **_plain(asdict(self), folder)}
 
@@ -149,7 +141,7 @@ def write_results(table: TableResults, path: Path, **more: Any) -> Path:
 
 
 def read_results(path: Path) -> TableResults:
-    """Read a table from the file that :func:`write_results` wrote. Raises DataError: the file is missing or damaged."""
+    """Read a table that :func:`write_results` wrote; DataError: the file is missing or damaged."""
     if not path.is_file():
         raise DataError("There is no table here.", where=str(path), hint="make one: vlcli table RUN")
     hint = "delete the file and run the recipe again: finished stages are not repeated"
@@ -161,7 +153,7 @@ def read_results(path: Path) -> TableResults:
 
 
 def read_as(kind: type[T], path: Path, what: str, hint: str) -> T:
-    """Read a dataclass from a file of JSON; further keys are ignored. Raises DataError(what): it is damaged."""
+    """Read a dataclass from a file of JSON; further keys are ignored. DataError(what): the file is damaged."""
     try:
         return TypeAdapter(kind).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

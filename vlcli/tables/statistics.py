@@ -24,10 +24,7 @@ PREDICTIONS = "predictions.jsonl"
 
 
 def values_of(run: RunResults, metric: str) -> Values | None:
-    """Return the values by example whose mean is a metric.
-
-    None where the run has no predictions, or where the metric is not a mean over examples.
-    """
+    """Return the values by example whose mean is a metric; None without predictions, or where it is no such mean."""
     _, name, folder = run.place(metric)
     if folder is None or metric not in run.metrics:
         return None
@@ -64,11 +61,9 @@ Over = Literal["seeds", "images", "examples", "seeds and images", ""]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % interval.
+    """A mean over ``seeds`` seeds with its 95 % interval, whose ends are None where it is not known.
 
     Attributes:
-        mean: over ``seeds`` seeds.
-        low: lower end; None where the interval is not known.
         count: seeds, images or examples, as ``over`` says.
         over: what varies in the interval.
     """
@@ -82,7 +77,6 @@ class Estimate:
 
     @property
     def half(self) -> float | None:
-        """Half of the interval's width."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
@@ -97,8 +91,7 @@ class Contrast:
         holm: the p value after Holm's correction over the table's contrasts; None before :func:`holm`.
         seeds: number of paired seeds that would decide a difference of this size with a power of 80 %; None where fewer
             than two seeds are paired, or no number below ten thousand would.
-        examples: the same difference over seeds and images together, where it is paired by seed and the same examples
-            were answered with all seeds.
+        examples: the same over seeds and images together, where all seeds answered the same examples.
     """
 
     row: str
@@ -137,10 +130,9 @@ def estimate(row: RowResults, metric: str) -> Estimate | None:
 
 
 def contrast(row: RowResults, reference: RowResults, metric: str) -> Contrast | None:
-    """Return the difference of a row to a reference row: paired by seed where both have two common seeds or more.
+    """Return the difference of a row to a reference row; None where one of them lacks the metric.
 
-    With fewer, the difference is paired by example where both answered the same examples. Else it has no interval.
-    None where one of the rows lacks the metric.
+    It is paired by seed where both have two common seeds or more, else by example where both answered the same ones.
     """
     first, second = reference.values(metric), row.values(metric)
     common = [seed for seed in first if seed in second]
@@ -160,7 +152,6 @@ def contrast(row: RowResults, reference: RowResults, metric: str) -> Contrast | 
 
 
 def _by_example(row: RowResults, reference: RowResults, metric: str, common: Sequence[int | None]) -> Contrast | None:
-    """Return the difference example by example; over seeds and images together with several common seeds."""
     columns: list[Values] = []
     clusters: Clusters | None = None
     for seed in common:
@@ -178,9 +169,9 @@ def _by_example(row: RowResults, reference: RowResults, metric: str, common: Seq
 
 
 def equivalence(contrast: Contrast, bound: float) -> float | None:
-    """Return the p value of the statement that a difference over seeds lies within plus and minus ``bound``.
+    """Return the p value of a difference over seeds lying within plus and minus ``bound``; None without interval.
 
-    The larger of two one-sided t tests, against minus and plus ``bound``. None where the interval is not known.
+    It is the larger of two one-sided t tests, against minus and plus ``bound``.
     """
     from scipy.special import stdtr
 
@@ -211,13 +202,9 @@ def adjusted(values: Sequence[float | None]) -> list[float | None]:
 
 
 def seeds_needed(difference: float, deviation: float) -> int | None:
-    """Return the number of paired seeds with which a paired t test finds a difference.
+    """Return the number of paired seeds with which a paired t test finds a difference; None above ten thousand.
 
-    Args:
-        deviation: standard deviation of the paired differences.
-
-    Returns:
-        None where more than ten thousand seeds would be needed.
+    ``deviation`` is the standard deviation of the paired differences.
     """
     from statsmodels.stats.power import TTestPower
 

@@ -22,14 +22,13 @@ SAME = 3
 
 @dataclass
 class Line:
-    """One row as it is shown.
+    """One row as it is shown; a metric that the row lacks is absent.
 
     Attributes:
         kind: ``row``, ``reference``, ``other`` (a system that is not run) or ``baseline``.
-        estimates: by metric; a metric that the row lacks is absent.
         contrasts: to the reference row, by metric.
         error: why the row has no metrics, or which of its runs have none; empty where all have.
-        compared: published numbers with what counts as equal, by metric; empty where nobody decided it beforehand.
+        compared: published numbers with what counts as equal, where somebody decided it beforehand.
     """
 
     label: str
@@ -43,7 +42,6 @@ class Line:
     compared: dict[str, Compared] = field(default_factory=dict)
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
-        """Return plain values for JSON."""
         known: dict[str, Any] = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
         known["verdicts"] = {name: one.word for name, one in self.compared.items()}
         parts: dict[str, Any] = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
@@ -58,7 +56,6 @@ class Summary:
     """A table with its statistics.
 
     Attributes:
-        metrics: that are shown, in order.
         lines: rows, then baselines.
         notes: what the intervals are over, how many contrasts Holm's correction counts.
     """
@@ -74,22 +71,16 @@ class Summary:
 
     @property
     def rows(self) -> list[Line]:
-        """The lines without the baselines."""
         return [line for line in self.lines if line.kind != "baseline"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
         keys = ("title", "about", "conclusions", "metrics", "reference", "notes")
         document: dict[str, Any] = {key: getattr(self, key) for key in keys}
         return {**document, "lines": [line.as_dict(self.metrics) for line in self.lines]}
 
 
 def grid_of(summary: Summary) -> dict[tuple[str, str], Line]:
-    """Return lines by the cell of a table with two axes; a cell that the table lacks is absent.
-
-    Raises:
-        UsageError: the table has another number of axes.
-    """
+    """Return lines by their cell of a table with two axes; UsageError: the table has another number of axes."""
     if len(summary.axes) != 2:
         got, expected = f"{len(summary.axes)} axes", "rows that are crossed: rows: {AXIS: {...}, AXIS: {...}}"
         raise UsageError("The table is no grid of two axes.", where=summary.title, got=got, expected=expected)
@@ -97,11 +88,7 @@ def grid_of(summary: Summary) -> dict[tuple[str, str], Line]:
 
 
 def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
-    """Compute the numbers of a table.
-
-    Raises:
-        UsageError: no run has a metric of such a name; two rows have one label; the reference is no row.
-    """
+    """Compute a table's numbers; UsageError: no such metric, two rows of one label, or no such reference."""
     labels = [row.label for row in table.rows]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -121,10 +108,7 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
 
 
 def _chosen_metrics(table: TableResults, patterns: Sequence[str]) -> list[str]:
-    """Return the metrics that patterns match, in their order; without patterns all that are no baselines.
-
-    A baseline is matched by its full name only.
-    """
+    """Return the metrics that patterns match, baselines by full name only; without patterns all but baselines."""
     runs = [run for row in table.rows for run in row.done]
     if not runs:
         published = [name for row in table.rows for name in row.published]
@@ -159,7 +143,6 @@ def _line(row: RowResults, names: Sequence[str], reference: RowResults | None) -
 
 
 def _error(row: RowResults, names: Sequence[str]) -> str:
-    """Return in one line why a row lacks numbers: its first error, and how many of its runs have it."""
     lost = [run for run in row.runs if run.state != DONE]
     if row.other:
         return ""
@@ -224,7 +207,6 @@ def _baselines(rows: Sequence[RowResults], names: Sequence[str]) -> list[Line]:
 
 
 def _beside(row: RowResults, name: str) -> dict[str, list[float]]:
-    """Return the baselines of a metric in each of the row's runs, by who scores them."""
     scores: dict[str, list[float]] = {}
     for run in row.done:
         label, bare, _ = run.place(name)

@@ -32,22 +32,21 @@ Cell = tuple[str, Callable[[Line, str], str], str]
 def blocks(summary: Summary) -> list[Block]:
     """Return the blocks of text, Markdown and LaTeX: of a grid a matrix for each metric, else rows of numbers.
 
-    One or two metrics are one block; more have a block of measured numbers, one of published numbers and one of
-    differences.
+    One or two metrics are one block; more have blocks of measured numbers, of published ones and of differences.
     """
-    names, judged = summary.metrics, [verdicts(summary)]
+    names = summary.metrics
     if len(summary.axes) == 2:
-        return [*(_matrix(summary, name) for name in names), *(block for block in judged if block.rows)]
-    if len(names) <= NARROW:
+        shown = [_matrix(summary, name) for name in names]
+    elif len(names) <= NARROW:
         cells = [cell for name in names for cell in _everything(summary, name)]
-        return [block for block in [_block(summary, summary.title, cells, True), *judged] if block.rows]
-    parts: list[tuple[str, list[Cell]]] = [
-        (summary.title, [(name, _measured, name) for name in names]),
-        ("published", [(f"{name}{_split(summary, name)}", _published, name) for name in names]),
-        (f"difference to {summary.reference}", [(name, _difference, name) for name in names]),
-    ]
-    result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(parts)]
-    return [block for block in [*result, *judged] if block.rows]
+        shown = [_block(summary, summary.title, cells, first=True)]
+    else:
+        shown = [
+            _block(summary, summary.title, [(name, _measured, name) for name in names], first=True),
+            _block(summary, "published", [(f"{name}{_split(summary, name)}", _published, name) for name in names]),
+            _block(summary, f"difference to {summary.reference}", [(name, _difference, name) for name in names]),
+        ]
+    return [block for block in [*shown, verdicts(summary)] if block.rows]
 
 
 def verdicts(summary: Summary) -> Block:
@@ -84,7 +83,7 @@ def _matrix(summary: Summary, metric: str) -> Block:
     return block
 
 
-def _block(summary: Summary, title: str, cells: list[Cell], first: bool) -> Block:
+def _block(summary: Summary, title: str, cells: list[Cell], first: bool = False) -> Block:
     if first and any(line.seeds > 1 for line in summary.lines):
         cells = [("seeds", lambda line, _: "" if line.kind == "baseline" else str(line.seeds), ""), *cells]
     if first and any(line.error for line in summary.lines):
@@ -172,7 +171,6 @@ def markdown(summary: Summary) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape characters that end a cell or begin markup."""
     return re.sub(r"([\\|*_`<\[])", r"\\\1", " ".join(text.split()))
 
 

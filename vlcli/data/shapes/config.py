@@ -147,7 +147,6 @@ class ShapesConfig:
                 raise _bad(field, f"{low}-{high}" if field == "objects" else str(getattr(self, field)), expected)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields as plain data for ``shapes.json``."""
         return asdict(self)
 
 

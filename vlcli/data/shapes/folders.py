@@ -40,7 +40,7 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
                 name = names[number % len(names)]
                 path = root / folder / split / name / f"{name}_{number:06d}.png"
                 jobs.append(Job(drawn(rng, config, name), path))
-    return {"imagenet pictures": len(list(draw_all(jobs, progress, "imagenet", workers)))}
+    return {"imagenet pictures": sum(1 for _ in draw_all(jobs, progress, "imagenet", workers))}
 
 
 def _big(rng: Random, config: ShapesConfig, name: str) -> world.Scene:

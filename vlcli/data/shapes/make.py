@@ -38,11 +38,7 @@ ALONE = {"nlvr2": write_nlvr2, "vist": write_vist, "imagenet": write_imagenet, "
 def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers: int = 1) -> dict[str, int]:
     """Generate a world; every byte follows from ``config``, whatever ``workers`` is.
 
-    Args:
-        folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
-
-    Raises:
-        DataError: ``folder`` holds something else.
+    ``folder`` is absent, empty, or an earlier shapes world, which is replaced; DataError: something else is there.
     """
     _check_target(folder)
     beside = folder.parent / f".{folder.name}.{os.getpid()}.partial"
@@ -64,14 +60,10 @@ def describe(folder: Path) -> dict[str, int]:
 
 
 def config_of(folder: Path) -> ShapesConfig:
-    """Return the configuration that a world was made with.
-
-    Raises:
-        DataError: ``folder`` holds no finished world, or one of another version.
-    """
+    """Return the configuration of a world; DataError: none that is finished, or one of another version."""
     mark = _read_mark(Path(folder))
-    if mark["version"] != VERSION:
-        what, got = "this shapes world is of another version", f"version {mark['version']}"
+    if mark.get("version") != VERSION:
+        what, got = "this shapes world is of another version", f"version {mark.get('version')}"
         raise DataError(what, where=str(folder), got=got, expected=f"version {VERSION}", hint=HINT + str(folder))
     return ShapesConfig(**mark["config"])
 
@@ -79,14 +71,14 @@ def config_of(folder: Path) -> ShapesConfig:
 def _read_mark(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / MARK).read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         what, expected, hint = "there is no finished shapes world here", f"a folder with {MARK}", HINT + str(folder)
         raise DataError(what, where=str(folder), got=str(error), expected=expected, hint=hint) from error
 
 
 def _check_target(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name] * folder.exists()
-    if names and MARK not in names:
+    if names and not (folder / MARK).is_file():
         what, got = "the target holds something that is not a shapes world", ", ".join(names[:3])
         expected = f"an absent or empty folder, or one with {MARK}"
         hint = "choose another folder, or empty this one yourself"

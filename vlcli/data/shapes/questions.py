@@ -58,7 +58,6 @@ class Question(NamedTuple):
 
     @property
     def question_type(self) -> str:
-        """VQA's: the opening words."""
         return next(opening for opening in OPENINGS if self.text.lower().startswith(opening))
 
 

@@ -55,11 +55,7 @@ class NoSuchSceneError(Exception):
 
 
 class PooledScenes(Scenes):
-    """Pictures picked at random from a pool, so that many statements need few pictures.
-
-    Args:
-        config: ``nlvr2_pool`` pictures are composed at random.
-    """
+    """Pictures picked from a pool of ``config.nlvr2_pool`` random ones, so that many statements need few pictures."""
 
     TRIES = 5
     """How often, on average, a picture of the pool is looked at before the cell is given up."""

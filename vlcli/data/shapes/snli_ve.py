@@ -3,8 +3,8 @@
 Two families in equal numbers. In `either`, one hypothesis meets three pictures and gets all three labels ("there is a
 red circle or a square made of wood": a red circle entails it; without one, a square leaves it open; without both it is
 contradicted), so the hypothesis alone is exactly at chance. In `plain`, existence is entailed or contradicted, and
-the invisible ("the red circle is made of wood") is open or contradicted: easier, and partly
-guessable from the words, as the real set is.
+the invisible ("the red circle is made of wood") is open or contradicted: partly guessable from the words, as the real
+set is.
 """
 
 from collections import Counter

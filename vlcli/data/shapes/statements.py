@@ -78,12 +78,7 @@ class StatementCell(NamedTuple):
 
 
 def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = None) -> StatementCell:
-    """Return one cell of a kind of statement.
-
-    Args:
-        kind: a name out of ``STATEMENTS``.
-        scenes: where pictures come from; None: each is made for its cell.
-    """
+    """Return one cell of a kind of statement; ``scenes`` None: each picture is made for its cell."""
     texts, pairs = BUILDERS[kind](scenes or Scenes(rng, config))
     return StatementCell([sentence(text) for text in texts], pairs)
 

@@ -34,7 +34,6 @@ class Noun(NamedTuple):
     kind: str = ""
 
     def matches(self, look: Look) -> bool:
-        """Return whether the description holds for ``look``."""
         return self.kind in ("", look.kind) and self.colour in ("", look.colour) and self.size in ("", look.size)
 
     def count(self, looks: Sequence[Look]) -> int:
@@ -42,21 +41,17 @@ class Noun(NamedTuple):
 
     @property
     def one(self) -> str:
-        """Return the singular without article: ``small red circle``."""
         return " ".join(word for word in (self.size, self.colour, self.kind or "shape") if word)
 
     @property
     def many(self) -> str:
-        """Return the plural: ``small red circles``."""
         return self.one + ("es" if self.one.endswith("s") else "s")
 
     @property
     def a(self) -> str:
-        """Return the singular with its indefinite article."""
         return ("an " if self.one[0] in "aeiou" else "a ") + self.one
 
     def number(self, count: int) -> str:
-        """Return the noun with a number in words: ``three red circles``."""
         return f"{number_word(count)} {self.one if count == 1 else self.many}"
 
 
@@ -79,7 +74,6 @@ class Shape:
 
     @property
     def noun(self) -> Noun:
-        """Return the description by colour and kind."""
         return Noun("", self.look.colour, self.look.kind)
 
 
@@ -95,11 +89,9 @@ class Scene:
 
     @property
     def looks(self) -> list[Look]:
-        """Return what its shapes look like, in painting order."""
         return [shape.look for shape in self.shapes]
 
     def having(self, noun: Noun) -> list[int]:
-        """Return the indices of the shapes that ``noun`` describes."""
         return [index for index, shape in enumerate(self.shapes) if noun.matches(shape.look)]
 
     def stands(self, first: int, relation: str, second: int) -> bool:
@@ -107,7 +99,7 @@ class Scene:
         return self._ahead(first, relation, second) >= MARGIN * self.side
 
     def clearly_not(self, first: int, relation: str, second: int) -> bool:
-        """Return whether the first shape clearly stands on the other side."""
+        """Return whether the first shape stands on the other side by the margin."""
         return self._ahead(first, relation, second) <= -0.3 * MARGIN * self.side
 
     def _ahead(self, first: int, relation: str, second: int) -> int:
@@ -116,7 +108,6 @@ class Scene:
         return {"left": across, "right": -across, "above": down, "below": -down}[relation]
 
     def relations(self) -> Iterator[tuple[int, str, int]]:
-        """Yield every (shape, relation, shape) that holds."""
         for first, second in permutations(range(len(self.shapes)), 2):
             yield from ((first, word, second) for word in RELATIONS if self.stands(first, word, second))
 
@@ -195,12 +186,7 @@ def concrete(rng: Random, config: ShapesConfig, noun: Noun) -> Look:
 def compose(
     rng: Random, config: ShapesConfig, looks: Sequence[Look], accept: Callable[[Scene], bool] | None = None
 ) -> Scene:
-    """Place ``looks`` at random, overlapping little, until ``accept`` holds.
-
-    Args:
-        looks: in painting order.
-        accept: a condition on the places; it must be one that random places meet now and then.
-    """
+    """Place ``looks``, in painting order, at random with little overlap until ``accept`` holds."""
     while True:
         shapes, light = _place(rng, config.size, looks), rng.randint(212, 236)
         red, green, blue = (min(248, light + number) for number in random_colour(rng, -14, 14))

@@ -22,7 +22,7 @@ class ForeignImage:
     Attributes:
         id: the image's name in the file; empty where the file is damaged.
         where: file and line, for messages.
-        decode: makes the record; raises a ValueError or KeyError for a fault.
+        decode: makes the record; raises ValueError or KeyError for a fault.
     """
 
     id: str
@@ -33,12 +33,8 @@ class ForeignImage:
 class ImageNames:
     """Names and sizes of images for files that number images, or lack their sizes.
 
-    Args:
-        source: a folder of pictures, or a JSON file with a list of ``images`` that have ``file_name``, ``width`` and
-            ``height`` (COCO's).
-
-    Raises:
-        DataError: it is neither.
+    ``source`` is a folder of pictures, or a JSON file (COCO's) with ``images`` that have ``file_name``, ``width`` and
+    ``height``; DataError: neither.
     """
 
     def __init__(self, source: str | Path) -> None:
@@ -53,15 +49,11 @@ class ImageNames:
         self._numbered = {trailing_number(name): name for name in self._images} | {None: None}
 
     def find(self, name: str) -> str | None:
-        """Return an image's name, by that or by the number it ends in; None where it is missing."""
+        """Return an image's full name, by that or by the number it ends in; None where it is missing."""
         return name if name in self._images else self._numbered.get(trailing_number(name))
 
     def size(self, name: str) -> tuple[int, int]:
-        """Return height and width of an image.
-
-        Raises:
-            ValueError: it is missing, or its file cannot be read.
-        """
+        """Return height and width of an image; ValueError: it is missing, or its file cannot be read."""
         known = self.find(name)
         if known is None:
             raise ValueError(f"its size is unknown: {self.source} has no such picture")
@@ -74,7 +66,7 @@ class ImageNames:
 
 def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
     try:
-        rows = json.loads(source.read_text(encoding="utf-8"))
+        rows = json.loads(source.read_text(encoding="utf-8-sig"))
         rows = rows["images"] if isinstance(rows, dict) else rows
         return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -85,12 +77,9 @@ def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
 
 @dataclass
 class FormatOptions:
-    """Further inputs of a format.
+    """Further inputs of a format: a second file with the ``boxes``, names and sizes of images, and words.
 
-    Attributes:
-        boxes: a second file with the boxes.
-        pictures: names and sizes of the images.
-        vocabulary: the words in the order of the concepts' numbers.
+    ``vocabulary`` has the words in the order of the concepts' numbers.
     """
 
     boxes: Path | None = None
@@ -102,11 +91,10 @@ class Format(ABC):
     """Base class of formats.
 
     Attributes:
-        name: on the command line.
-        about: one line.
+        about: one line for ``vlcli ls formats``.
         source: what the user names, for messages.
         folder: whether the source may be a folder.
-        prefix: whether it may be the prefix of several files.
+        prefix: whether the source may be the prefix of several files.
         set: the box set by default.
         provenance: of the imported records.
     """
@@ -128,10 +116,10 @@ class Format(ABC):
             options: the further files that the user names.
 
         Returns:
-            The images; each is decoded only where the store does not hold it already.
+            The images; only those are decoded that the store lacks.
 
         Raises:
-            DataError: it is not of this format at all.
+            DataError: the source is not of this format at all.
         """
         raise NotImplementedError
 
@@ -143,7 +131,7 @@ class Format(ABC):
             options: the further files that the user names.
 
         Returns:
-            Plain data, which must be the same when a second file is added to the store.
+            Plain data, the same when a second file is added to the store.
         """
         return {}
 

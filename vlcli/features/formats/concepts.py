@@ -36,10 +36,10 @@ class ConceptFormat(Format):
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         rows = _rows(source)
         scored = "as read" if any(scores is not None for _, _, scores in rows) else "not given: 1"
-        counts = Counter(word for _, words, _ in rows for word in words)
         if options.vocabulary is not None:
             words = read_words(options.vocabulary)
         else:
+            counts = Counter(word for _, words, _ in rows for word in words)
             words = sorted(counts, key=lambda word: (-counts[word], word))
         return {WORDS: words, "scores": scored, **size_facts(options, "not given: 1 x 1")}
 
@@ -57,11 +57,10 @@ class ConceptFormat(Format):
 def read_words(path: Path) -> list[str]:
     """Read a vocabulary: a word a line (``man, NN, 51456`` too), or a JSON list of words or objects with ``word``.
 
-    Raises:
-        DataError: it cannot be read, is empty, or names a word twice.
+    Raises DataError: the file cannot be read, is empty, or names a word twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if text.lstrip()[:1] in ("[", "{"):
             content = json.loads(text)
             content = content[WORDS] if isinstance(content, dict) else content
@@ -80,7 +79,7 @@ def read_words(path: Path) -> list[str]:
 
 def _rows(source: Path) -> list[Row]:
     try:
-        text = source.read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8-sig")
         try:
             content = json.loads(text)
         except json.JSONDecodeError:
@@ -103,6 +102,8 @@ def _row(row: Mapping[str, Any]) -> Row:
     scores = row.get("scores")
     if words and not isinstance(words[0], str):
         words, scores = [word for word, _ in words], [score for _, score in words]
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError(f"image {name} has words that are no text")
     if scores is not None and len(scores) != len(words):
         raise ValueError(f"image {name} has {len(words)} words and {len(scores)} scores")
     return image_id(name), words, scores

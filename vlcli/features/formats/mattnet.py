@@ -1,8 +1,8 @@
 """Detections of MAttNet's Mask R-CNN (lichengunc/MAttNet ``tools/run_detect.py``): boxes without features.
 
 A JSON list of ``image_id``, ``box`` (x, y, width, height with the last pixel counted), ``category_id``, ``score``,
-``det_id``. The store that is made has features of width 0; features at these boxes are what an extract stage makes
-whose ``boxes`` name the JSON file or this store.
+``det_id``. The store has features of width 0; an extract stage whose ``boxes`` name the JSON file or this store makes
+features at these boxes.
 """
 
 from collections.abc import Iterator

@@ -57,6 +57,8 @@ def _decode(path: Path, pictures: ImageNames | None) -> Record:
             arrays = {name: file[name] for name in (*LABELS.values(), *ARRAYS) if name in file.files}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"the file is damaged: {error}") from None
+    if "bbox" not in arrays:
+        raise ValueError("the file has no array bbox")
     boxes = np.asarray(arrays["bbox"], np.float32).reshape(-1, 4)
     rows = int(arrays.get("num_bbox", len(boxes)))
     if not 0 <= rows <= len(boxes):

@@ -31,11 +31,7 @@ class Column:
 
 
 class TSVFormat(Format):
-    """A TSV format.
-
-    Attributes:
-        meaning: of each column, in the file's order: ``id``, ``height``, ``width``, ``count``, or an array.
-    """
+    """A TSV format; ``meaning`` of its columns, in order: ``id``, ``height``, ``width``, ``count``, or an array."""
 
     source = "a TSV file"
     meaning: ClassVar[dict[str, str | Column]]
@@ -70,15 +66,10 @@ class TSVFormat(Format):
         return Record(id=cell_of["id"].decode(), size=size, **arrays)
 
     def needs(self) -> dict[str, str]:
-        """Return the columns of arrays by the record's field."""
         return {what.field: name for name, what in self.meaning.items() if isinstance(what, Column)}
 
     def line(self, record: Record) -> bytes:
-        """Format a record as a line; labels that it lacks become 0 with confidence 0.
-
-        Raises:
-            ValueError: the id cannot stand in a cell.
-        """
+        """Format a record, absent labels as 0 with confidence 0; ValueError: the id cannot stand in a cell."""
         if any(sign in record.id for sign in "\t\r\n\"'"):
             raise ValueError(f"the id {record.id!r} holds a tab, a quote or the end of a line")
         values = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
