@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from run_folders import answers, write_recipe, write_stage
 from shown_run import EVIL, make_pictures, make_run
 from typer.testing import CliRunner
@@ -18,9 +19,11 @@ from vlcli.cli import app
 from vlcli.data.sample import Example
 from vlcli.errors import UsageError
 from vlcli.metrics.rows import kind_fields
+from vlcli.nn import Layout
 from vlcli.pages import samples
 from vlcli.pages.album import Thumbnails
 from vlcli.pages.charts import HEIGHT, line_chart, nice_ticks, thinned
+from vlcli.pages.looks import _Tokens
 from vlcli.pages.page import refuse_other
 from vlcli.pages.samples import as_text, choose, right_of
 from vlcli.pages.summary import replay
@@ -305,3 +308,12 @@ def test_the_page_of_a_table_shows_every_rows_answers_and_the_first_attention_th
     page = (runs / "all" / "report.html").read_text()
     assert "<article" not in page
     assert '<section id="attention"' not in page
+
+
+def test_attention_of_a_whole_sentence_over_regions_is_shown():
+    layout = Layout.for_boxes(torch.rand(1, 4, 4), torch.ones(1, 4, dtype=torch.bool))
+    batch = SimpleNamespace(clean=SimpleNamespace(image_rows=torch.tensor([[0]])))
+    weights = torch.tensor([[[[0.1, 0.2, 0.3, 0.4]]]])
+    (shown,) = _Tokens(batch, layout, 5).maps("top_down", "attention", weights)
+    assert (shown.asked, shown.names, shown.keys) == ("tokens", ["whole sentence"], 4)
+    assert shown.values[0].tolist() == weights[0].tolist()
