@@ -111,7 +111,6 @@ class Windows:
 
     @property
     def padded(self) -> Grid:
-        """Rows and columns, rounded up to a multiple of the window's."""
         rows, columns = (-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True))
         return rows, columns
 
@@ -313,7 +312,7 @@ class Swin(vl.Model):
         return vl.EncoderOutput(x, vl.Layout.for_grid(*grid, device=x.device), pooled, extra=extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
+        """Return class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
         states = self._encode(pixels)
         return cast("Tensor", states.extra.get("logits", states.pooled))
 

@@ -59,9 +59,7 @@ class Exporter:
     writes: ClassVar[str] = ""
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write a trained model.
-
-        Called once per export stage. Subclasses define it and check the files against the model.
+        """Write a trained model, and check the files against it; called once per export stage. Subclasses define it.
 
         Args:
             trained: the model, its objectives, tokenizer and sizes, in evaluation mode.

@@ -31,12 +31,7 @@ WANTED = "a patch convolution, patch coordinates, spatial shapes, boxes or a tab
 
 
 class Sources:
-    """Finds the positions of the tokens of stacks.
-
-    Args:
-        model: the whole model.
-        special: ids of words without a position; None: those that the configuration names.
-    """
+    """Finds the positions of stacks' tokens; ``special`` are ids without one, None: those of the configuration."""
 
     def __init__(self, model: nn.Module, special: tuple[int, ...] | None) -> None:
         self.model, self.special = model, special

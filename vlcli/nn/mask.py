@@ -18,13 +18,7 @@ from vlcli.nn.layout import Layout
 
 @dataclass
 class Packing:
-    """Indices of the real tokens of a padded batch.
-
-    Attributes:
-        places: (K,) of the flattened (B * T).
-        rows: B.
-        length: T.
-    """
+    """Indices ``places`` (K,) of the real tokens of a padded batch, flattened from ``rows`` x ``length``."""
 
     places: Tensor
     rows: int
@@ -81,11 +75,11 @@ class AttentionMask:
 
     @classmethod
     def sequence_to_sequence(cls, valid: Tensor, prefix: int, causal: Tensor | None) -> AttentionMask:
-        """The mask of rows of which some generate: a token behind the prefix sees the prefix and tokens up to itself.
+        """Return the mask of rows, some of which generate: tokens behind the prefix see it and tokens up to themselves.
 
         Args:
             valid: (B or 1, T) real tokens.
-            prefix: first tokens, which see one another.
+            prefix: number of first tokens, which see one another.
             causal: (B,) rows that generate; in the others all tokens are prefix. None: no row does.
         """
         if causal is None:
@@ -114,8 +108,6 @@ class AttentionMask:
         return self._tensors[key]
 
     def select(self, rows: Tensor) -> AttentionMask:
-        """Return the mask of ``rows`` of the batch."""
-
         def pick(tensor: Tensor | None) -> Tensor | None:
             return tensor if tensor is None or len(tensor) == 1 else tensor[rows]
 

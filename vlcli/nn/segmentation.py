@@ -129,7 +129,7 @@ class PlainHead(nn.Module):
 
 
 class Maps(nn.Module):
-    """Reads a model's maps: its ``pyramid``, or the hidden states of some layers.
+    """Reads a model's maps: its ``pyramid``, or the hidden states of some layers (ComponentError if it has neither).
 
     Args:
         layers: 1-based; None: the last layer, with ``levels`` four of them evenly (of 12: 3, 6, 9, 12).
