@@ -81,7 +81,7 @@ class DeiT(vl.Model):
     grid: tuple[int, int]
     capabilities = frozenset({"image", "hide"})
     slots: ClassVar[Mapping[str, vl.Slot]] = {
-        "position": vl.Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
+        "position": vl.Slot.of("position", ["tokens", "pairs"], ["cell", "special"])
     }
 
     def __init__(

@@ -34,13 +34,7 @@ class Shaw(BucketPosition):
     paper = "Shaw et al., NAACL 2018, arXiv:1803.02155; iRPE Eq. 7-9"
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        plane: Plane = "image",
-        distance: int = 3,
-        value: bool = False,
-        **options: Any,
+        self, shape: AttentionShape, *, plane: Plane = "image", distance: int = 3, value: bool = False, **options: Any
     ) -> None:
         super().__init__(shape, _clipped(plane, distance), ("key", "value") if value else ("key",), **options)
 

@@ -61,7 +61,6 @@ class GridBlocks:
 
     @property
     def held(self) -> slice:
-        """The keys in a term: between the paddings."""
         start = self.front * self.grid.columns - self.grid.front
         return slice(start, start + self.grid.rows * self.grid.columns + self.grid.outside)
 

@@ -56,7 +56,6 @@ class BucketRule:
 
     @property
     def bound(self) -> int:
-        """The largest index, floor(beta)."""
         return math.floor(2 * self.ratio)
 
     @property

@@ -84,11 +84,8 @@ class IRPE(BucketPosition):
 def equip(model: M, position: Spec | str | PairwisePosition | None = None, **options: Any) -> M:
     """Give a model of another library a relative position encoding, in place: :func:`vlcli.foreign.equip`.
 
-    Tables are added under the names of the iRPE release (``rpe_k.lookup_table_weight`` beside the projections);
-    weights and their names stay as they are.
-
-    Args:
-        position: a registered pairwise encoding or attention, or a module; None: iRPE.
-        options: of the encoding, as a recipe would set them, and those of :func:`vlcli.foreign.equip`.
+    ``position`` is a registered pairwise encoding or attention, or a module; None: iRPE with ``options``. Tables are
+    added under the names of the iRPE release (``rpe_k.lookup_table_weight`` beside the projections); weights and their
+    names stay as they are.
     """
     return foreign.equip(model, "irpe" if position is None else position, **options)

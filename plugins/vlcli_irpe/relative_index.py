@@ -56,8 +56,7 @@ class RelativeIndex:
     Attributes:
         keys: each (B or 1, 1, Tq, Tk) int64: the bucket of query minus key; or by axis, each query against the keys'
             grid.
-        queries: likewise key minus query, laid out (query, key) too, or by axis, each key against the queries' grid;
-            empty if not asked for.
+        queries: likewise key minus query, laid out (query, key) too, or by axis; empty if not asked for.
         outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
         grid: of queries and keys, where both are the same full one.
     """
@@ -90,8 +89,7 @@ def bucket_ids(
     Args:
         cells: cells per side of the grid that centres of boxes are measured on.
         align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
-        axes: give ids by axis where the rule and the layouts allow it.
-        queries: with ``axes``: whether the side of the queries is used at all.
+        axes: give ids by axis where the rule and the layouts allow it, of the queries' side only if ``queries``.
     """
     (x, x_source), (y, y_source), device = token_grid(x_layout), token_grid(y_layout), x_layout.centre.device
     if x is None or y is None or x_source != y_source or rule.method == "sequence":

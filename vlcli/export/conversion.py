@@ -38,8 +38,7 @@ class Converted:
         difference: called with the network as ``from_pretrained`` loads it; returns the largest absolute difference
             of its outputs from the trained model's, on random inputs with padding.
         folder: subfolder, for a part of a model that has no class as a whole.
-        text: write the tokenizer too.
-        processor: class of the image processor that is written too; empty: none.
+        processor: class of the image processor that is written too, as ``text`` is the tokenizer; empty: none.
         notes: lines for the user.
     """
 
@@ -54,11 +53,8 @@ class Converted:
 class TransformersExporter(Exporter):
     """Base of exporters that write folders for ``from_pretrained``.
 
-    ``format: transformers`` and ``format: hub`` choose the exporter whose ``models`` hold the trained model's name.
-
-    Attributes:
-        models: registered names of the models that it converts.
-        classes: transformers' classes, for messages.
+    ``format: transformers`` and ``format: hub`` choose the exporter whose ``models`` hold the registered name of the
+    trained model; ``classes`` are transformers' classes, for messages.
     """
 
     writes: ClassVar[str] = "transformers"
@@ -149,10 +145,7 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
 
 
 def refused(family: str, got: str, expected: str) -> ComponentError:
-    """Return the error for a model that has something (``got``) that transformers' class lacks.
-
-    ``family`` is the class as users call it (``ViT``, ``LXMERT``), ``expected`` are options that can be converted.
-    """
+    """Return the error for a model that has something (``got``) that transformers' class (``family``) lacks."""
     what = f"transformers' {family} cannot express this model."
     hint = "format: safetensors or onnx"
     return ComponentError(what, where="exporter transformers", got=got, expected=expected, hint=hint)

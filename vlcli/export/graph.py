@@ -112,7 +112,6 @@ class Form:
         }
 
     def batch(self, inputs: Sequence[Tensor]) -> Batch:
-        """Build the batch of inputs in the order of :meth:`names`."""
         values = dict(zip(self.names(), inputs, strict=True))
         if self.alone:
             values = {name: value if name in TEXT else value[:, None] for name, value in values.items()}

@@ -40,11 +40,7 @@ def layer_facts(layers: nn.Module) -> dict[str, Any]:
     attention = next(part for part in layers.modules() if isinstance(part, StandardAttention))
     inner = next(part for name, part in layers.named_modules() if name.endswith(("feed_forward.inner", "feed.inner")))
     norm = next(part for part in layers.modules() if isinstance(part, nn.LayerNorm))
-    return {
-        "num_attention_heads": attention.heads,
-        "intermediate_size": inner.out_features,
-        "layer_norm_eps": norm.eps,
-    }
+    return {"num_attention_heads": attention.heads, "intermediate_size": inner.out_features, "layer_norm_eps": norm.eps}
 
 
 def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
@@ -59,10 +55,7 @@ def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
 def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str = "BERT") -> Any:
     """Return transformers' ``BertModel`` with the weights of a text encoder; ComponentError if it is no BERT.
 
-    Args:
-        stack: post-norm layers without a pairwise encoding.
-        pooler: None: the network has no pooler.
-        family: transformers' class, for messages.
+    ``stack`` holds post-norm layers without a pairwise encoding; ``pooler`` may be None, ``family`` is for messages.
     """
     from transformers import BertConfig, BertModel
 
@@ -94,11 +87,8 @@ def vit_state(
 ) -> dict[str, Tensor]:
     """Return the weights of an image encoder by transformers' names; ComponentError if it is no ViT.
 
-    Args:
-        tokens: special tokens (1, 1, D) by transformers' names.
-        positions: one learned table of a grid.
-        stack: pre-norm layers without a pairwise encoding, and a last norm.
-        family: transformers' class, for messages.
+    ``tokens`` are special tokens (1, 1, D) by transformers' names, ``positions`` one learned table of a grid; ``stack``
+    holds pre-norm layers without a pairwise encoding, and a last norm. ``family`` is for messages.
     """
     check_plain(stack, family)
     table, norm = learned(positions, family, "cells"), stack.norm

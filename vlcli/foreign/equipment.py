@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vlcli.foreign.places import PerBatch, TokenPlaces, signature
 from vlcli.nn import Layout, PairwisePosition
+from vlcli.nn.position import total
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -45,10 +46,8 @@ class Equipment:
     def at(self, x: Tensor, y: Tensor, layer: int, whole: int | None = None) -> Pass:
         """Return layouts and state of a forward pass, which the first layer prepares for all.
 
-        Args:
-            x: (B, Tq, dim) tokens of the queries.
-            y: (B, Tk, dim) tokens of the keys; only their sizes are read if keys are cached.
-            whole: tokens until now, of which the keys are the last ones; None: all of them are keys.
+        Queries are of tokens ``x`` (B, Tq, dim), keys of ``y`` (B, Tk, dim), of which only sizes are read if keys are
+        cached. Keys are the last of ``whole`` tokens until now; None: of all of them.
         """
         turned, keys = self.places.turned(x, y), y.shape[1]
         whole = keys if whole is None else whole
@@ -88,7 +87,7 @@ class EquippedAttention(PerBatch):
         self.tokens, self.earlier, self.now, self.shifted = (x, y), earlier, None, None
 
     def during(self) -> Pass:
-        """Returns layouts and state of this call, for projections that need them."""
+        """Return layouts and state of this call, for projections that need them."""
         assert self.tokens is not None
         self.now = self.now or self.equipment.at(*self.tokens, self.layer)
         return self.now
@@ -103,28 +102,18 @@ class EquippedAttention(PerBatch):
         return self.shifted
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        *,
-        scale: float,
-        dropout: float,
-        fused: bool = True,
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, dropout: float, fused: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute attention with the encoding; called between a module's projections.
+        """Compute attention (B, H, Tq, d) with the encoding; called between a module's projections.
+
+        The probabilities (B, H, Tq, Tk) are returned too, if they were computed.
 
         Args:
             q: (B, H, Tq, d) queries after the module's norms and rotations, not scaled.
             k: (B, H or fewer, Tk, d) keys, those in a cache included.
             v: as ``k``.
             mask: added to the scores, or bool, True where a query may look.
-            dropout: of the probabilities; 0 in evaluation.
             fused: use ``scaled_dot_product_attention`` if the encoding reads no probabilities.
-
-        Returns:
-            (B, H, Tq, d), and the probabilities (B, H, Tq, Tk) if they were computed.
         """
         whole = self._whole()
         if whole is not None and k.shape[2] > whole:  # a cache of fixed size has empty entries behind
@@ -161,11 +150,8 @@ class EquippedAttention(PerBatch):
 def joined(term: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Return the sum of the encoding's term and the module's mask, which may be bool."""
     if mask is not None and mask.dtype == torch.bool:
-        blank = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
-        mask = blank.masked_fill(~mask, torch.finfo(dtype).min)
-    if term is None or mask is None:
-        return mask if term is None else term
-    return term + mask
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return total(term, mask)
 
 
 CROSSING = re.compile(r"cross|encoder_attn|visual_attention|multihead_attn")

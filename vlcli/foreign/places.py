@@ -71,7 +71,6 @@ class TokenPlaces(PerBatch):
     both_ways = False
 
     def slot(self, name: str) -> Slot:
-        """Returns the slot by which an encoding decides whether it has an effect in the stack."""
         return Slot(name, frozenset({"pairs"}), self.holds, self.keys)
 
     def watch(self, forget: Forget) -> None:
@@ -82,12 +81,9 @@ class TokenPlaces(PerBatch):
         return False
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """Return the layouts of queries and keys. Subclasses define it; called once a forward pass and direction.
+        """Return the layouts of queries ``x`` (B, Tq, dim) and keys ``y`` (B, Tk, dim), turned as :meth:`turned` says.
 
-        Args:
-            x: (B, Tq, dim) tokens of the queries.
-            y: (B, Tk, dim) tokens of the keys; of those in a cache only the number is right.
-            turned: result of :meth:`turned`.
+        Subclasses define it; called once a forward pass and direction. Of keys in a cache only the number is right.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define layouts()")
 

@@ -55,7 +55,6 @@ class Sources:
         return None
 
     def _inside(self, outer: str, path: str, crosses: bool) -> Iterator[TokenPlaces]:
-        """Yields the positions that the module ``outer`` gives: of patches, of boxes, of a grid, or of words."""
         owner = self.modules[outer]
         below = [(name, one) for name, one in self.modules.items() if name.startswith(f"{outer}." if outer else "")]
         for name, module in below:
@@ -120,7 +119,6 @@ class AttentionStack:
         return f"{what}: {listed(self.places.holds)}{keys}, told by {self.places.told_by}"
 
     def shape(self) -> AttentionShape:
-        """Returns the sizes that an encoding is built for."""
         heads, width = self.equipper.heads(self.layers[0][1])
         return AttentionShape(heads * width, heads, len(self.layers), cross=self.crosses)
 

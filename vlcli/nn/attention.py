@@ -103,12 +103,7 @@ class Attention(nn.Module):
         self.dropout, self.float32_softmax = shape.dropout, float32_softmax
 
     def project(
-        self,
-        q_in: Tensor,
-        k_in: Tensor | None,
-        v_in: Tensor | None,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
+        self, q_in: Tensor, k_in: Tensor | None, v_in: Tensor | None, x_layout: Layout | None, y_layout: Layout | None
     ) -> Projected:
         """Project inputs to queries, keys and values per head; called by :meth:`forward`. Subclasses define it.
 
@@ -282,7 +277,6 @@ class StandardAttention(Attention):
     """Multi-head attention with one set of projections for all tokens.
 
     Args:
-        shape: widths, heads, dropout.
         bias: which projections have a bias: all, queries and values only (BEiT, VLMo), or none.
         dense: whether heads are mixed by an output projection.
         float32_softmax: compute scores and softmax in float32.
@@ -306,12 +300,7 @@ class StandardAttention(Attention):
         self.dense = nn.Linear(shape.dim, shape.dim) if dense else nn.Identity()
 
     def project(
-        self,
-        q_in: Tensor,
-        k_in: Tensor | None,
-        v_in: Tensor | None,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
+        self, q_in: Tensor, k_in: Tensor | None, v_in: Tensor | None, x_layout: Layout | None, y_layout: Layout | None
     ) -> Projected:
         q = self.split(self.query(q_in))
         if k_in is None or v_in is None:

@@ -151,14 +151,9 @@ class Pixels(Tensors):
 
 @dataclass
 class Concepts(Tensors):
-    """K visual concepts per image, best first.
+    """K visual concepts per image, best first: ``ids``, ``scores`` and ``ranks`` from 0, (M, K), with a bool ``mask``.
 
-    Attributes:
-        ids: (M, K).
-        scores: (M, K).
-        ranks: (M, K), 0 for the best.
-        mask: (M, K) bool.
-        hidden: (M, K) bool, True: the concept's word is masked; None: no word is.
+    ``hidden`` (M, K) bool is True where the concept's word is masked; None: no word is.
     """
 
     ids: Tensor

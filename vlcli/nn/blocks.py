@@ -87,7 +87,6 @@ class Residual(nn.Module):
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
 
     def enter(self, x: Tensor) -> Tensor:
-        """Return the input of the block."""
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, out: Tensor) -> Tensor:
@@ -134,10 +133,7 @@ class FeedForward(Residual):
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and feed-forward: a BERT layer (post-norm) or a ViT one (pre-norm).
-
-    ``hidden``, the width inside the feed-forward, defaults to four times the tokens'.
-    """
+    """Self-attention and feed-forward, ``hidden`` wide: a BERT layer (post-norm) or a ViT one (pre-norm)."""
 
     def __init__(
         self,
@@ -168,10 +164,7 @@ class Stack(nn.Module):
     """
 
     def __init__(
-        self,
-        layers: Sequence[nn.Module],
-        position: PairwisePosition | None = None,
-        final_norm: nn.Module | None = None,
+        self, layers: Sequence[nn.Module], position: PairwisePosition | None = None, final_norm: nn.Module | None = None
     ) -> None:
         super().__init__()
         for kind in {type(layer) for layer in layers}:
@@ -209,7 +202,7 @@ class Stack(nn.Module):
         name: str = "",
         keep: Collection[int] = (),
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run every layer.
+        """Run every layer; return (B, T, D), and the hidden states of the layers in ``keep``.
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
@@ -217,10 +210,7 @@ class Stack(nn.Module):
             cache: gets the new tokens. ``PairwisePosition.inputs`` then sees the new tokens alone, while its state
                 covers all keys: the new ones are the last.
             record: keeps the probabilities of each layer as ``{name}.{layer}``.
-            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
-
-        Returns:
-            (B, T, D), and the hidden states of the layers in ``keep``.
+            keep: 0 is the input, n the output of the n-th layer.
         """
         kept = {0: x} if 0 in keep else {}
         keys = layout if cache is None else cache.grow(layout)

@@ -46,7 +46,6 @@ class KeyValueCache:
         return self.layout
 
     def copy(self) -> KeyValueCache:
-        """Return a cache with the same tensors that grows by itself."""
         return replace(self, kept=dict(self.kept))
 
     def has(self, key: Key) -> bool:

@@ -35,9 +35,7 @@ class CrossEncoder(nn.Module):
 
     Args:
         shape: of the words' attention; ``key_dim`` is the patches' width.
-        across: a pairwise encoding between the modalities.
-        words: a pairwise encoding among words.
-        patches: a pairwise encoding among patches.
+        across: a pairwise encoding between the modalities; ``words`` and ``patches`` are those inside each.
         pictures: per example, attended to in turn; each layer is doubled and shares keys, values and encodings.
     """
 

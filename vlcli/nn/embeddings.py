@@ -14,12 +14,10 @@ from vlcli.nn.records import DataSpec, EncoderOutput
 
 
 class TextEmbeddings(nn.Module):
-    """BERT's embeddings: word + segment + position, normalised.
+    """BERT's embeddings: word + segment + position (token encodings), normalised.
 
-    Args:
-        positions: token encodings, applied to the sum before the norm.
-        segments: rows of the segment table; 0 for none.
-        frozen_padding: row 0 of the tables gets no gradient, as in LXMERT's code.
+    Without ``segments``, their number, there is no such table. With ``frozen_padding`` row 0 of the tables gets no
+    gradient, as in LXMERT's code.
     """
 
     def __init__(
@@ -64,13 +62,7 @@ class FeatureEmbeddings(nn.Module):
     """
 
     def __init__(
-        self,
-        features: int,
-        dim: int,
-        positions: Iterable[nn.Module] = (),
-        *,
-        eps: float = 1e-12,
-        dropout: float = 0.1,
+        self, features: int, dim: int, positions: Iterable[nn.Module] = (), *, eps: float = 1e-12, dropout: float = 0.1
     ) -> None:
         super().__init__()
         self.project = nn.Linear(features, dim)

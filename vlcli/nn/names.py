@@ -80,7 +80,7 @@ def layer_number(name: str, stacks: Mapping[str, int], above: tuple[str, ...], d
 
 
 def modern_norms(name: str) -> str:
-    """Replaces the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
+    """Replace the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
     return substitute(name, ((r"\.beta$", ".bias"), (r"\.gamma$", ".weight")))
 
 

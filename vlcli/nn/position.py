@@ -81,7 +81,7 @@ class AttentionShape:
     Attributes:
         dim: width of the tokens.
         heads: attention heads; ``head_dim`` is ``dim / heads``.
-        layers: how many layers share the module.
+        layers: number of layers that share the module.
         key_dim: width of the key/value tokens in cross-attention, if it differs; 0: ``dim``.
         dropout: of the attention probabilities.
         cross: queries and keys are different sequences.
@@ -136,9 +136,6 @@ class Position(nn.Module):
 class TokenPosition(Position):
     """An encoding that changes tokens once, before a stack.
 
-    Args:
-        shape: of the stack that follows.
-
     Attributes:
         encodes: sorts of tokens that it changes; a slot that holds none of them refuses it.
         after: blocks of a stack (0 is the first) behind which a model that runs its own blocks calls :meth:`forward`
@@ -169,9 +166,6 @@ class TokenPosition(Position):
 
 class PairwisePosition(Position):
     """An encoding of pairs of tokens, called inside attention; every method's default does nothing.
-
-    Args:
-        shape: of the stack it serves.
 
     Attributes:
         encodes: sorts of query and key whose relation it encodes, made with ``within`` and ``between``; a slot where no

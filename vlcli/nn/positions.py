@@ -115,7 +115,6 @@ class LearnedPosition(TokenPosition):
     """A learned vector per place in a sentence, or per cell of a grid; other tokens stay as they are.
 
     Args:
-        shape: of the stack that follows.
         length: rows of a sentence's table.
         grid: rows and columns of an image's table, instead of a sentence's.
         specials: class tokens before a grid that have a row of their own.
@@ -194,7 +193,6 @@ class SinusoidPosition(TokenPosition):
     """Fixed sines and cosines: 1-D of the index in a sentence, 2-D of the place on an image.
 
     Args:
-        shape: of the stack that follows.
         temperature: the longest wavelength is 2 pi times this.
         normalise: measure places on a grid as shares of its size, times 2 pi, as DETR does; boxes always are.
     """
@@ -228,7 +226,6 @@ class BoxPosition(TokenPosition):
     """Box coordinates, projected, normalised and averaged with the token of the box (LXMERT).
 
     Args:
-        shape: of the stack that follows.
         numbers: 4: x1, y1, x2, y2 (LXMERT); 5: and area (DiMBERT); 7: and width, height, area (UNITER).
         combine: ``mean`` of token and box (LXMERT), or ``add``.
         norm: whether the projected box is normalised.

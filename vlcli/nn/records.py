@@ -115,13 +115,9 @@ class EncoderOutput(Tensors):
 
 @dataclass
 class FusionOutput(Tensors):
-    """P fused (text, image) pairs.
+    """P fused (text, image) pairs: states of text (P, T, D) and image tokens (P, R, D), and a ``pooled`` vector (P, D).
 
-    Attributes:
-        text: states of the text tokens (P, T, D).
-        image: states of the image tokens (P, R, D).
-        pooled: (P, D), one vector per pair.
-        images: K pictures per example that were fused one by one: pairs come in runs of K, P = B * K.
+    ``images`` is the number K of pictures per example that were fused one by one: pairs come in runs of K, P = B * K.
     """
 
     text: EncoderOutput
@@ -138,10 +134,8 @@ class FusionOutput(Tensors):
 class DetectionOutput(Tensors):
     """Objects found in M images, at most N in each.
 
-    Attributes:
-        boxes: (M, N, 4) x1, y1, x2, y2 as shares of the image's width and height.
-        labels: (M, N) 0-based class, numbered as in the given boxes; -1 at padding.
-        scores: (M, N) confidence; 0 at padding.
+    ``boxes`` (M, N, 4) are x1, y1, x2, y2 as shares of width and height; ``labels`` (M, N) 0-based classes, numbered as
+    in the given boxes, -1 at padding; ``scores`` (M, N) confidences, 0 at padding.
     """
 
     boxes: Tensor

@@ -43,10 +43,8 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
 def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: bool = False) -> Tensor:
     """Multiply attention by the positive part of its gradient: (P, T, R); UsageError if there is no such head.
 
-    Args:
-        weights: (P, H, T, R) recorded probabilities, of which ``score`` is a function.
-        score: (P,).
-        head: one head; None: the mean of all.
+    ``weights`` (P, H, T, R) are recorded probabilities, of which ``score`` (P,) is a function. Without ``head`` the
+    result is the mean of all.
     """
     if head is not None and not 0 <= head < weights.shape[1]:
         raise UsageError("No such head.", where="head", got=str(head), expected=f"0 to {weights.shape[1] - 1}")
@@ -57,14 +55,10 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
 
 @dataclass
 class WordMaps:
-    """Grad-CAM of P pairs.
+    """Grad-CAM ``maps`` (P, T, R) of P pairs by word and image token, in the layer ``name``.
 
-    Attributes:
-        maps: (P, T, R) by word and image token.
-        words: (P, T) bool, real tokens of the sentence.
-        special: (P, T) bool, class tokens and separators.
-        image: layout of the image tokens.
-        name: of the layer.
+    ``words`` (P, T) bool marks real tokens of the sentence, ``special`` (P, T) class tokens and separators; ``image``
+    is the layout of the image tokens.
     """
 
     maps: Tensor
@@ -84,11 +78,7 @@ def word_maps(
 ) -> WordMaps:
     """Compute Grad-CAM of each example's fused pair in one layer; UsageError if there is no such layer or head.
 
-    Args:
-        step: passes recorded with gradients (``Recorder(gradients=True)``), with one picture per example.
-        score: (B,), of the same passes.
-        layer: a pattern; None: the middle layer.
-        head: one head; None: all.
+    Arguments are as in :func:`image_maps`, with one picture per example; without ``layer`` it is the middle one.
     """
     fused = step.fused()
     (rows, count), regions = fused.text.hidden.shape[:2], fused.image.hidden.shape[1]
@@ -103,14 +93,13 @@ def image_maps(
 ) -> tuple[Tensor, Layout]:
     """Compute Grad-CAM of each example's score on its picture's class token: (B, R), and the R tokens' layout.
 
-    Examples of one picture share its pass, not its gradient: they are differentiated in turns. UsageError: no such
-    layer or head.
+    Examples of one picture share its pass, not its gradient: they are differentiated in turns.
 
     Args:
         step: passes recorded with gradients (``Recorder(gradients=True)``).
         score: (B,), such as the cosine of text and picture, of the same passes.
         layer: a pattern; None: at three quarters of the depth (ALBEF: the ninth of twelve).
-        head: one head; None: all.
+        head: one head; None: all. UsageError: no such layer or head.
     """
     states, rows = step.image(), step.pairs()[1]
     tokens, kept = states.hidden.shape[1], step.record.attention

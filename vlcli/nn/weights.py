@@ -29,13 +29,9 @@ _NO_STATE = re.compile(r"optim|sched|scaler|^(args|config|hparams|hyper_paramete
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Result of loading a file.
+    """Result of loading a file: ``matched`` tensors were loaded, and ``prefix`` (``model.``) taken off all names.
 
-    Attributes:
-        sha256: hash of the file.
-        matched: number of tensors loaded.
-        left_over: tensors of the file that are not in the model, and not needed.
-        prefix: removed from all names (``model.``).
+    ``left_over`` names tensors of the file that are not in the model, and not needed.
     """
 
     path: str

@@ -141,10 +141,8 @@ def generate(
 ) -> Generated:
     """Generate sentences of pictures; beam search and greedy decoding compute no gradient.
 
-    Args:
-        image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`).
-        text: B beginnings to continue.
-        generator: for sampling; None: torch's default.
+    ``image`` holds B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`), ``text`` B
+    beginnings to continue. Samples are drawn from ``generator``; None: torch's default.
     """
     settings = settings or Generation()
     if settings.decoding == "sample":

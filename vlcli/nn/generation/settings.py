@@ -69,8 +69,8 @@ class Generation:
             "samples": self.samples >= 1,
         }
         if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
-            expected = "min_length below max_length; beams, max_length and samples from 1; temperature above 0; "
-            expected += "0 < top_p <= 1"
+            limits = "min_length below max_length", "beams, max_length and samples from 1", "temperature above 0"
+            expected = "; ".join([*limits, "0 < top_p <= 1"])
             raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
 
 
