@@ -14,10 +14,10 @@ from vlcli.nn.records import DataSpec, EncoderOutput
 
 
 class TextEmbeddings(nn.Module):
-    """BERT's embeddings: word + segment + position (token encodings), normalised.
+    """BERT's embeddings: word + segment + position, normalised.
 
-    Without ``segments``, their number, there is no such table. With ``frozen_padding`` row 0 of the tables gets no
-    gradient, as in LXMERT's code.
+    ``positions`` are token encodings, added before the norm; ``segments`` is the number of rows of the segment table, 0
+    for none. With ``frozen_padding`` row 0 of the tables gets no gradient, as in LXMERT's code.
     """
 
     def __init__(
