@@ -226,7 +226,6 @@ class IndexCache:
 
 
 CACHE = IndexCache()
-"""The one cache of this process."""
 
 
 def _from_coordinates(

@@ -27,7 +27,6 @@ TABLES = ("word_embeddings", "tok_embeddings", "embed_tokens", "token_embedding"
 """Names of the word embeddings in libraries."""
 OWN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 WANTED = "a patch convolution, patch coordinates, spatial shapes, boxes or a table of words"
-"""The sources, for messages."""
 
 
 class Sources:
