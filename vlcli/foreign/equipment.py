@@ -87,7 +87,6 @@ class EquippedAttention(PerBatch):
         self.tokens, self.earlier, self.now, self.shifted = (x, y), earlier, None, None
 
     def during(self) -> Pass:
-        """Return layouts and state of this call, for projections that need them."""
         assert self.tokens is not None
         self.now = self.now or self.equipment.at(*self.tokens, self.layer)
         return self.now
@@ -261,7 +260,6 @@ class KnownEquipper(AttentionEquipper):
     arguments: ClassVar[frozenset[str]]
 
     def resembles(self, module: nn.Module) -> bool:
-        """Return whether a module has the layers of this style. Subclasses define it."""
         raise NotImplementedError
 
     def takes(self, module: nn.Module) -> bool:

@@ -105,7 +105,6 @@ class Layout(Tensors):
         return Layout(**joined, grid=grid, boxes=boxes, runs=runs)
 
     def expand(self, rows: int) -> Layout:
-        """Expand a leading dimension of 1 to ``rows``."""
         return self if self.route.shape[0] == rows else self.map(lambda each: each.expand(rows, *each.shape[1:]))
 
     def with_route(self, route: int) -> Layout:

@@ -66,7 +66,6 @@ class Slot:
         return replace(self, takes=self.takes - {kind}, closed=why)
 
     def pairs(self) -> frozenset[tuple[Sort, Sort]]:
-        """Return the sorts of query and key that meet."""
         return frozenset(product(self.holds, self.keys or self.holds))
 
 
@@ -111,9 +110,13 @@ class Position(nn.Module):
         self.shape = shape
 
     def objection(self, slot: Slot) -> str:
-        """Return why the encoding would have no effect in a slot, as half a sentence; empty if it has one.
+        """Return why the encoding would have no effect in a slot; called when a model is built, which is then refused.
 
-        Called when a model is built, which is then refused.
+        Args:
+            slot: where a recipe puts the encoding.
+
+        Returns:
+            Half a sentence; empty if the encoding has an effect.
         """
         return ""
 
