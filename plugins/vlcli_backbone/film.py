@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vlcli.nn as vl
+from vlcli.errors import ComponentError
 
 
 class FiLM(vl.Model):
@@ -45,6 +46,8 @@ class FiLM(vl.Model):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(data_spec)
+        if not convolutions:
+            raise ComponentError("FiLM needs a convolution.", where="model film", got="convolutions: []")
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
         self.hidden, self.words, self.init_std = hidden, None, hidden**-0.5
         (rows, columns), channels, stem = self.image_size, convolutions[-1], []

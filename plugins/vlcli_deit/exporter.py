@@ -34,11 +34,7 @@ class TransformersViT(export.TransformersExporter):
 
 
 def classifier(model: DeiT) -> Any:
-    """Returns transformers' classifier with the weights of a DeiT.
-
-    Raises:
-        ComponentError: the model is no ViT.
-    """
+    """Return transformers' classifier with the weights of a DeiT; raise ComponentError if the model is no ViT."""
     import transformers
 
     family, kind = "ViT", "ViTForImageClassification"

@@ -81,7 +81,7 @@ class DeiT(vl.Model):
     grid: tuple[int, int]
     capabilities = frozenset({"image", "hide"})
     slots: ClassVar[Mapping[str, vl.Slot]] = {
-        "position": vl.Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
+        "position": vl.Slot.of("position", ["tokens", "pairs"], ["cell", "special"])
     }
 
     def __init__(
@@ -154,7 +154,7 @@ class DeiT(vl.Model):
         return vl.InputSpec(pixels=True, size=self.image_size, mean=vl.IMAGENET_MEAN, std=vl.IMAGENET_STD)
 
     def layout(self, height: int, width: int, device: torch.device) -> vl.Layout:
-        """Returns the layout of an image of this size: one object per size, by which encodings know it again."""
+        """Return the layout of an image of this size: one object per size, by which encodings know it again."""
         rows, columns = self._grid(height, width)
         key = (rows, columns, device)
         if key not in self._layouts:
@@ -196,7 +196,7 @@ class DeiT(vl.Model):
         return vl.EncoderOutput(hidden, states.layout, hidden[:, 0], kept, extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
+        """Return class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
         states = self._encode(pixels)
         return cast("Tensor", states.extra.get("logits", states.pooled))
 

@@ -34,13 +34,7 @@ class Shaw(BucketPosition):
     paper = "Shaw et al., NAACL 2018, arXiv:1803.02155; iRPE Eq. 7-9"
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        plane: Plane = "image",
-        distance: int = 3,
-        value: bool = False,
-        **options: Any,
+        self, shape: AttentionShape, *, plane: Plane = "image", distance: int = 3, value: bool = False, **options: Any
     ) -> None:
         super().__init__(shape, _clipped(plane, distance), ("key", "value") if value else ("key",), **options)
 
@@ -124,7 +118,6 @@ class TransformerXL(PairwisePosition):
         return bucket_ids(self.rule, x_layout, y_layout, cells=self.cells), self.waves().to(x.device)
 
     def waves(self) -> Tensor:
-        """Returns the sinusoid of each bucket's offset: (K, d)."""
         line = torch.arange(-self.distance, self.distance + 1, dtype=torch.float32, device="cpu")  # (S,)
         width = self.shape.head_dim if self.rule.method == "sequence" else self.shape.head_dim // 2
         rate = torch.exp(torch.arange(0, width, 2, device="cpu") * (-math.log(10000.0) / width))
@@ -148,5 +141,4 @@ class TransformerXL(PairwisePosition):
         return of_pairs + of_keys
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """Returns the biases without weight decay."""
         return [("^(content|place)$", {"decay": 0.0})]

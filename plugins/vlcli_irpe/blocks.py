@@ -27,16 +27,15 @@ LEAST = 256
 class Stretches:
     """The stretches of which one term is put together.
 
-    Attributes:
-        index: (stretches, columns) int64: the elements of one head's z (T * K) in each stretch.
-        picks: (T * groups,) int32: the stretch of each query and group of keys.
+    ``index`` (stretches, columns) int64: the elements of one head's z (T * K) in each stretch; ``picks`` (T * groups,)
+    int32: the stretch of each query and group of keys.
     """
 
     index: Tensor
     picks: Tensor
 
     def term(self, z: Tensor, groups: int) -> Tensor:
-        """Returns the term of some heads, from z (n, T, K): (n, T, groups * columns), padded in front and behind."""
+        """Return the term of some heads, from z (n, T, K): (n, T, groups * columns), padded in front and behind."""
         n, tokens = z.shape[:2]
         table = z.flatten(1).gather(1, self.index.flatten().expand(n, -1)).view(-1, self.index.shape[1])
         first = torch.arange(n, dtype=torch.int32)[:, None] * len(self.index)
@@ -48,9 +47,8 @@ class Stretches:
 class GridBlocks:
     """The stretches of a grid for both terms on scores, and masks that sum probabilities per bucket.
 
-    Attributes:
-        rows: (rows, side, rows) 1 where a key's row falls into the bucket, for each query's row.
-        columns: (columns, columns, side) likewise, the bucket last.
+    ``rows`` (rows, side, rows) is 1 where a key's row falls into the bucket, for each query's row;
+    ``columns`` (columns, columns, side) likewise, the bucket last.
     """
 
     grid: TokenGrid
@@ -63,7 +61,6 @@ class GridBlocks:
 
     @property
     def held(self) -> slice:
-        """The keys in a term: between the paddings."""
         start = self.front * self.grid.columns - self.grid.front
         return slice(start, start + self.grid.rows * self.grid.columns + self.grid.outside)
 
@@ -84,11 +81,10 @@ class GridBlocks:
 def blocked_attention(
     q: Tensor, k: Tensor, v: Tensor, blocks: GridBlocks, terms: Sequence[tuple[Stretches, Tensor]], table: Tensor | None
 ) -> Tensor:
-    """Returns the attention (B, H, T, d) of one layer, a few heads at a time: as many as there are threads.
+    """Return the attention (B, H, T, d) of one layer, a few heads at a time: as many as there are threads.
 
-    Args:
-        terms: the stretches of each term on the scores, and its z (B, H, T, K).
-        table: of values (1 or H, K, d), or None.
+    ``terms`` are the stretches of each term on the scores, with its z (B, H, T, K); ``table`` is that of values,
+    (1 or H, K, d).
     """
     rows, heads, tokens, width = q.shape
     out = q.new_empty(rows, tokens, heads, width).transpose(1, 2)  # (B, H, T, d)

@@ -43,10 +43,9 @@ def clip(x: Tensor, ratio: float) -> Tensor:
 class BucketRule:
     """Maps offsets to bucket ids.
 
-    Attributes:
-        method: of the paper, or ``sequence``: the one-dimensional offset of earlier encodings.
-        ratio: alpha; beta is twice, gamma eight times as much.
-        trim: undirected methods only: leave out the lower half of the table, whose ids never occur.
+    ``method`` is one of the paper, or ``sequence``: the one-dimensional offset of earlier encodings. ``ratio`` is
+    alpha; beta is twice, gamma eight times as much. ``trim`` leaves out the lower half of an undirected table, whose
+    ids never occur.
     """
 
     method: Method = "product"
@@ -57,7 +56,6 @@ class BucketRule:
 
     @property
     def bound(self) -> int:
-        """The largest index, floor(beta)."""
         return math.floor(2 * self.ratio)
 
     @property
@@ -90,12 +88,10 @@ class BucketRule:
 
 
 def ratio_for(buckets: int, method: Method) -> float:
-    """Returns the ratio whose table has ``buckets`` ids, the bucket of pairs off the plane not counted (Figure 3).
+    """Return the ratio whose table has ``buckets`` ids, the bucket of pairs off the plane not counted (Figure 3).
 
-    Several ratios give one size; this is the one whose beta is an integer (81 is 2.0, 225 is 3.5).
-
-    Raises:
-        ComponentError: no ratio gives that many.
+    Several ratios give one size; this is the one whose beta is an integer (81 is 2.0, 225 is 3.5). ComponentError if
+    none does.
     """
     power = 2 if method == "product" else 1
     side = math.isqrt(buckets) if power == 2 else buckets

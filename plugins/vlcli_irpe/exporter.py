@@ -48,10 +48,9 @@ class ReleasedNames(Exporter):
             else:
                 save_file(named, beside, {"format": "pt"})
         again = model.adapt(dict(read_weights(final)), [])
-        pairs = [(value.cpu().float(), again[name].float()) for name, value in state.items() if name in again]
-        lost = (
-            largest_difference(*pairs) if state.keys() == again.keys() else float("inf")
-        )  # a weight did not come back
+        lost = float("inf")  # a weight did not come back
+        if state.keys() == again.keys():
+            lost = largest_difference(*((value.cpu().float(), again[name].float()) for name, value in state.items()))
         tables = sum("lookup_table" in name for name in named)
         note = f"{final}: {len(named)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
         return Exported({"model": final.name}, [note], {"max_weight_change": lost})

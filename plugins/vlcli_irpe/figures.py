@@ -39,9 +39,9 @@ class PositionTerms(Plot):
     """The terms that position adds to attention in each block, for reference cells of the grid (Figure 5).
 
     Args:
-        blocks: which ones; None: the first and the last but one, as in the paper (blocks 0 and 10 of 12).
-        references: so many cells a side, spread evenly.
-        pictures: queries differ from picture to picture: the mean over so many.
+        blocks: numbers from 0; None: the first and the last but one, as in the paper (blocks 0 and 10 of 12).
+        references: number of reference cells a side, spread evenly.
+        pictures: number of pictures over which the terms are averaged.
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, Figure 5"

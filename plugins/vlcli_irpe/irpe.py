@@ -78,23 +78,14 @@ class IRPE(BucketPosition):
         self.decay = released if decay is None else decay
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """Returns the tables without weight decay where the form says so (supplement 2)."""
         return () if self.decay else [("lookup_table_", {"decay": 0.0})]
 
 
 def equip(model: M, position: Spec | str | PairwisePosition | None = None, **options: Any) -> M:
-    """Gives a model of another library a relative position encoding, in place: :func:`vlcli.foreign.equip`.
+    """Give a model of another library a relative position encoding, in place: :func:`vlcli.foreign.equip`.
 
-    Args:
-        model: whose attention one of the ``equippers`` knows.
-        position: a registered pairwise encoding or attention, or a module; None: iRPE.
-        options: of the encoding, as a recipe would set them, and those of :func:`vlcli.foreign.equip`.
-
-    Returns:
-        The same model. Tables are added under the names of the iRPE release (``rpe_k.lookup_table_weight`` beside the
-        projections); weights and their names stay as they are.
-
-    Raises:
-        ComponentError: no attention was found that it could be added to; the message says what was looked for.
+    ``position`` is a registered pairwise encoding or attention, or a module; None: iRPE with ``options``. Tables are
+    added under the names of the iRPE release (``rpe_k.lookup_table_weight`` beside the projections); weights and their
+    names stay as they are.
     """
     return foreign.equip(model, "irpe" if position is None else position, **options)

@@ -33,9 +33,8 @@ LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
 class LookupTable(nn.Module):
     """Encodings per bucket, under the names of the released code.
 
-    Args:
-        shape: (heads or 1, d, buckets) on queries and keys, (heads or 1, buckets, d) on values, (heads, buckets) for a
-            scalar per bucket.
+    ``shape`` is (heads or 1, d, buckets) on queries and keys, (heads or 1, buckets, d) on values, (heads, buckets) for
+    a scalar per bucket.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init) -> None:
@@ -54,14 +53,14 @@ class BucketPosition(PairwisePosition):
 
     Args:
         rule: maps offsets to buckets.
-        sides: what has tables.
+        sides: tokens that have tables.
         contextual: vectors that meet the tokens, or scalars.
         scaled: divide by sqrt(d).
         mirrored: the term on queries looks up key minus query, as in the released iRPE.
         align: of grids of two sizes.
         width: of the vectors; 0: of a head.
         shared_heads: one table for all heads of a layer.
-        off_plane: what pairs get of which one token has no place: a bucket of their own, or nothing.
+        off_plane: for pairs of which one token has no place: a bucket of their own, or nothing.
         cells: cells per side on which centres of boxes are measured.
         init: of the tables.
     """
@@ -167,11 +166,11 @@ class BucketPosition(PairwisePosition):
         # Tables start at zero, so a missing bucket of pairs off the plane is filled with zeros.
         if ".lookup_table_" not in name or value.dim() != wanted.dim():
             return value
-        more = [have - want for have, want in zip(value.shape, wanted.shape, strict=True)]
-        axis = next(axis for axis, count in enumerate(more) if count)
-        if more.count(0) != len(more) - 1 or axis == 0 or abs(more[axis]) != 1:
+        sizes = enumerate(zip(value.shape, wanted.shape, strict=True))
+        (axis, more), *others = [(at, have - want) for at, (have, want) in sizes if have != want] or [(0, 0)]
+        if others or axis == 0 or abs(more) != 1:
             return value
-        if more[axis] == 1:
+        if more == 1:
             report.append(f"{name}: the bucket of pairs off the plane dropped")
             return value.narrow(axis, 0, wanted.shape[axis])
         report.append(f"{name}: a zero bucket for pairs off the plane added")
@@ -219,11 +218,7 @@ def by_key(z: Tensor, ids: Tensor) -> Tensor:
 
 
 def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = False) -> Tensor:
-    """Returns the score of every pair: (B, H, Tq, Tk).
-
-    Args:
-        scores: (B or 1, H, T, K) for each table: of the queries, or of the keys where ``by_keys``.
-    """
+    """Return the score of every pair (B, H, Tq, Tk) from each table's (B or 1, H, T, K) of queries, or ``by_keys``."""
     if isinstance(ids, AxisIndex):
         pairs = _by_query_axes(ids, *scores)
         return pairs.transpose(-1, -2) if by_keys else pairs
@@ -242,14 +237,9 @@ def _by_query_axes(ids: AxisIndex, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
-    """``out[b, h, i, k]`` = the sum of ``weights[b, h, i, j]`` over the j whose id is k.
+    """``out[b, h, i, k]`` = the sum of ``weights[b, h, i, j]`` over the j whose id is k, in float32 at least.
 
-    Args:
-        weights: (B, H, Tq, Tk) probabilities.
-        ids: (B or 1, 1, Tq, Tk) int64.
-
-    Returns:
-        (B, H, Tq, K); summed in float32 at least.
+    Probabilities are (B, H, Tq, Tk), ids (B or 1, 1, Tq, Tk) int64, the result (B, H, Tq, K).
     """
     exact = weights if weights.dtype in (torch.float32, torch.float64) else weights.float()
     blank = exact.new_zeros(*exact.shape[:-1], buckets)
@@ -257,14 +247,10 @@ def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
 
 
 def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> list[Tensor]:
-    """Sums probabilities per row bucket and per column bucket, over columns and rows of the keys' grid first.
+    """Sum probabilities (B, H, Tq, Tk) per row bucket and per column bucket: two of (B, H, Tq, K).
 
-    Args:
-        weights: (B, H, Tq, Tk) probabilities.
-        buckets: K, the extra one included where there are tokens off the plane.
-
-    Returns:
-        Two of (B, H, Tq, K).
+    They are summed over columns and rows of the keys' grid first. K includes the extra bucket if tokens lie off the
+    plane.
     """
     front, cells = ids.other.front, ids.other.rows * ids.other.columns
     plane = weights[..., front : front + cells].unflatten(-1, (ids.other.rows, ids.other.columns))  # (B, H, Tq, h, w)

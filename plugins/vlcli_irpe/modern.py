@@ -159,7 +159,8 @@ class LogCPB(PairwisePosition):
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
         ids = bucket_ids(self.rule, x_layout, y_layout)
-        line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu") * (8 / (self.trained - 1))
+        line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu")
+        line *= 8 / max(self.trained - 1, 1)
         line = line.sign() * torch.log2(1 + line.abs()) / 3
         return ids, torch.cartesian_prod(line, line).to(x.device)  # (K, 2)
 

@@ -33,7 +33,6 @@ class TokenGrid:
 
     @property
     def outside(self) -> int:
-        """Number of tokens off the plane."""
         return self.front + self.back
 
 
@@ -41,9 +40,8 @@ class TokenGrid:
 class AxisIndex:
     """Ids of the Cross method on full grids: an id depends on the other token's row, or column, alone.
 
-    Attributes:
-        rows: (1, 1, T, rows of the other grid) int64; tokens off the plane have the extra id throughout.
-        columns: (1, 1, T, columns of the other grid) int64.
+    ``rows`` (1, 1, T, rows of the other grid) and ``columns`` (1, 1, T, columns of the other grid) are int64; tokens
+    off the plane have the extra id throughout.
     """
 
     other: TokenGrid
@@ -58,8 +56,7 @@ class RelativeIndex:
     Attributes:
         keys: each (B or 1, 1, Tq, Tk) int64: the bucket of query minus key; or by axis, each query against the keys'
             grid.
-        queries: likewise, the bucket of key minus query, laid out (query, key) too, or by axis, each key against the
-            queries' grid; empty where not asked for.
+        queries: likewise key minus query, laid out (query, key) too, or by axis; empty if not asked for.
         outside: whether some pair may be off the plane; its id is then ``rule.buckets``.
         grid: of queries and keys, where both are the same full one.
     """
@@ -87,13 +84,12 @@ def bucket_ids(
     axes: bool = False,
     queries: bool = False,
 ) -> RelativeIndex:
-    """Returns the bucket ids of queries ``x_layout`` against keys ``y_layout``.
+    """Return the bucket ids of queries ``x_layout`` against keys ``y_layout``.
 
     Args:
         cells: cells per side of the grid that centres of boxes are measured on.
         align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
-        axes: give ids by axis where the rule and the layouts allow it.
-        queries: with ``axes``: whether the side of the queries is used at all.
+        axes: give ids by axis where the rule and the layouts allow it, of the queries' side only if ``queries``.
     """
     (x, x_source), (y, y_source), device = token_grid(x_layout), token_grid(y_layout), x_layout.centre.device
     if x is None or y is None or x_source != y_source or rule.method == "sequence":
@@ -144,13 +140,9 @@ def grid_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align = "cells
 
 
 def axis_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool, of: str) -> Indices:
-    """Computes the ids of Cross by axis.
+    """Compute the ids of Cross by axis: (T, rows of the other grid) and (T, columns of the other grid).
 
-    Args:
-        of: ``rows``: of the queries against the keys' rows and columns; ``columns``: the reverse.
-
-    Returns:
-        (T, rows of the other grid) and (T, columns of the other grid).
+    ``of`` is ``rows``: of the queries against the keys' rows and columns; or ``columns``: the reverse.
     """
     offsets = _offsets(x, y, align, mirrored)
     rows, columns = (part.T for part in offsets) if of == "columns" else offsets
@@ -225,7 +217,6 @@ class IndexCache:
         return ids
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._kept.clear()
             self.size = 0
@@ -235,7 +226,6 @@ class IndexCache:
 
 
 CACHE = IndexCache()
-"""The one cache of this process."""
 
 
 def _from_coordinates(

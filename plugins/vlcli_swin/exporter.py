@@ -37,10 +37,9 @@ class TransformersSwin(export.TransformersExporter):
 
 
 def configuration(model: Swin) -> Any:
-    """Returns the ``SwinConfig`` of a model.
+    """Return the ``SwinConfig`` of a model.
 
-    Raises:
-        ComponentError: it has encodings or an attention that Swin has not, or maps that are no squares.
+    Raises ComponentError if it has encodings or an attention that Swin has not, or maps that are no squares.
     """
     from transformers import SwinConfig
 

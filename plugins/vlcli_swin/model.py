@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vlcli.nn as vl
+from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
 
 TABLE = "encoder.layers.{}.blocks.{}.attention.relative_position_bias.relative_position_bias_table"
@@ -111,7 +112,6 @@ class Windows:
 
     @property
     def padded(self) -> Grid:
-        """Rows and columns, rounded up to a multiple of the window's."""
         rows, columns = (-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True))
         return rows, columns
 
@@ -261,6 +261,9 @@ class Swin(vl.Model):
         super().__init__(data_spec)
         width, blocks, counts = SIZES[size]
         width, blocks, counts = hidden or width, tuple(layers or blocks), tuple(heads or counts)
+        if len(blocks) != len(counts):
+            got, expected = f"layers {[*blocks]}, heads {[*counts]}", "one number of each by stage"
+            raise ComponentError("Every stage needs layers and heads.", where="model swin", got=got, expected=expected)
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.patch_norm = nn.LayerNorm(width)
@@ -313,7 +316,7 @@ class Swin(vl.Model):
         return vl.EncoderOutput(x, vl.Layout.for_grid(*grid, device=x.device), pooled, extra=extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
+        """Return class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
         states = self._encode(pixels)
         return cast("Tensor", states.extra.get("logits", states.pooled))
 

@@ -142,3 +142,17 @@ def test_one_objective_alone_and_none_of_a_name(tmp_path):
     assert [graph.stem for graph in onnx.graphs(bundle, "matching")] == ["model"]
     with pytest.raises(ComponentError, match="matching or image-qa"):
         onnx.graphs(bundle, "mlm")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "actual", "apart"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.5),
+        ([0.0, torch.nan], [0.0, torch.nan], 0.0),
+        ([0.0, 1.0], [0.0, torch.nan], torch.inf),
+        ([-torch.inf, 1.0], [-torch.inf, 1.0], 0.0),
+        ([-torch.inf, 1.0], [0.0, 1.0], torch.inf),
+    ],
+)
+def test_a_number_that_only_one_side_lacks_is_a_difference(wanted, actual, apart):
+    assert onnx._difference(torch.tensor(wanted), torch.tensor(actual)) == apart

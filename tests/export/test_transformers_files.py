@@ -27,6 +27,8 @@ from vlcli.data.preparation import PREPARATIONS
 from vlcli.data.transforms.base import TransformInput
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError, DataError
+from vlcli.export import largest_difference
+from vlcli.export.conversion import CLOSE
 from vlcli.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("more_families")
@@ -172,6 +174,11 @@ def test_what_transformers_computes_otherwise_is_not_written(tmp_path, monkeypat
     with pytest.raises(DataError, match="What was written gives other outputs"):
         written(tmp_path, "deit")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_state_without_a_number_is_a_difference():
+    plain, broken = torch.zeros(2), torch.tensor([0.0, torch.nan])
+    assert not largest_difference((plain, plain), (plain, broken)) < CLOSE
 
 
 @pytest.mark.slow

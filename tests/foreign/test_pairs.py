@@ -104,3 +104,9 @@ def test_a_language_model_that_looks_ahead_is_refused(tmp_path):
     assert json.loads((tmp_path / "bert" / "config.json").read_text())["model_type"] == "bert"
     with pytest.raises(ComponentError, match="sees the words"):
         log_likelihoods(tmp_path / "bert", ["a circle"])
+
+
+def test_a_folder_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(DataError, match="has no weights") as refused:
+        log_likelihoods(tmp_path / "none", ["a circle"])
+    assert refused.value.got == "no such folder"

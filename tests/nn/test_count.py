@@ -9,7 +9,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.nn import DataSpec, InputSpec, Model, build_head
-from vlcli.nn.count import count_model, macs_of
+from vlcli.nn.count import count_model, head_macs, macs_of
 from vlcli.nn.fake import fake_batch
 
 
@@ -87,6 +87,12 @@ def test_every_head_gives_its_outputs(name, lxmert):
     table = nn.Embedding(7, 12).weight
     x = torch.randn(3, 12)
     assert (head(x, table) if name.endswith("mlm") else head(x)).shape == (3, 7)
+
+
+def test_only_sizes_in_tied_are_counted():
+    head = nn.Sequential(nn.Linear(3, 5), nn.Identity())
+    head[1].tied = True  # another library's flag
+    assert head_macs(head) == 15
 
 
 def test_fake_batches_feed_every_need():

@@ -11,10 +11,8 @@ from vlcli.progress import Progress
 class Trained(Protocol):
     """A trained model as exporters see it (``vlcli.engine.bundle.Bundle`` is one).
 
-    Attributes:
-        module: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
-        tokenizer: None for a model without text.
-        text_options: how sentences are prepared, cut and ended.
+    ``module`` holds model and objectives (``.model``, ``.objectives`` by name) in evaluation mode; ``tokenizer`` is
+    None for a model without text; ``text_options`` say how sentences are prepared, cut and ended.
     """
 
     module: Any
@@ -24,19 +22,15 @@ class Trained(Protocol):
     text_options: dict[str, Any]
 
     @property
-    def model(self) -> Model:
-        """The model without its objectives."""
-        ...
+    def model(self) -> Model: ...
 
 
 @dataclass
 class Exported:
     """Result of an export.
 
-    Attributes:
-        files: paths relative to the folder, by role.
-        notes: lines for the user.
-        metrics: differences from the original.
+    ``files`` are paths relative to the folder, by role; ``notes`` lines for the user; ``metrics`` differences from the
+    original.
     """
 
     files: dict[str, str]
@@ -59,9 +53,7 @@ class Exporter:
     writes: ClassVar[str] = ""
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write a trained model.
-
-        Called once per export stage. Subclasses define it and check the files against the model.
+        """Write a trained model, and check the files against it; called once per export stage. Subclasses define it.
 
         Args:
             trained: the model, its objectives, tokenizer and sizes, in evaluation mode.

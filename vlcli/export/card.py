@@ -19,11 +19,7 @@ SETTINGS = ("epochs", "steps", "batch_size", "accumulate", "precision", "optimiz
 
 
 def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) -> str:
-    """Return README.md: front matter for hubs, code that loads the model, scores, and training.
-
-    Args:
-        licence: identifier of the licence as hubs write it; ``other``: the recipe names none.
-    """
+    """Return README.md: front matter for hubs, code that loads the model, scores, and training."""
     stage = trained.folder.parent if trained.folder.name == "model" else trained.folder
     chain = history(stage)
     scores = evaluations(stage)

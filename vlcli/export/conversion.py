@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from vlcli import registry
@@ -37,8 +38,7 @@ class Converted:
         difference: called with the network as ``from_pretrained`` loads it; returns the largest absolute difference
             of its outputs from the trained model's, on random inputs with padding.
         folder: subfolder, for a part of a model that has no class as a whole.
-        text: write the tokenizer too.
-        processor: class of the image processor that is written too; empty: none.
+        processor: class of the image processor that is written too, as ``text`` is the tokenizer; empty: none.
         notes: lines for the user.
     """
 
@@ -53,11 +53,8 @@ class Converted:
 class TransformersExporter(Exporter):
     """Base of exporters that write folders for ``from_pretrained``.
 
-    ``format: transformers`` and ``format: hub`` choose the exporter whose ``models`` hold the trained model's name.
-
-    Attributes:
-        models: registered names of the models that it converts.
-        classes: transformers' classes, for messages.
+    ``format: transformers`` and ``format: hub`` choose the exporter whose ``models`` hold the registered name of the
+    trained model; ``classes`` are transformers' classes, for messages.
     """
 
     writes: ClassVar[str] = "transformers"
@@ -65,29 +62,15 @@ class TransformersExporter(Exporter):
     classes: ClassVar[tuple[str, ...]] = ()
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """Return networks of transformers that compute what the model, or its parts, compute.
+        """Return networks of transformers that compute what the model computes; called once per export stage.
 
-        Called once per export stage. Subclasses define it.
-
-        Args:
-            trained: the model, its objectives, tokenizer and sizes, in evaluation mode.
-
-        Returns:
-            One network for the whole model, or one for each part, each with a subfolder.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
-            ComponentError: transformers' class lacks something that the model has; see :func:`refused`.
+        There is one, or one for each part of the model, with a subfolder. Subclasses define it; they raise
+        ComponentError (:func:`refused`) for what transformers' class lacks.
         """
         raise NotImplementedError(f"{type(self).__name__} does not convert")
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` complete or not at all; each network is loaded again and compared.
-
-        Raises:
-            ComponentError: transformers has no class that computes what the model does.
-            DataError: what was written gives other outputs.
-        """
+        """Write ``model/`` complete or not at all; DataError if a network, loaded again, gives other outputs."""
         final, notes, differences = folder / FOLDER, [], [0.0]
         parts = self.convert(trained)
         with new_folder(final) as beside:
@@ -116,11 +99,7 @@ class Transformers(Exporter):
 
 
 def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
-    """Return the exporter of a trained model's family.
-
-    Raises:
-        ComponentError: there is none; the message names the models that can be converted.
-    """
+    """Return the exporter of a trained model's family; ComponentError names the models that can be converted."""
     wanted = str(as_spec(getattr(trained, "model_spec", None) or "")["name"]).rpartition(":")[2]
     convertible = []
     for name in registry.names("exporters"):
@@ -166,38 +145,23 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
 
 
 def refused(family: str, got: str, expected: str) -> ComponentError:
-    """Return the error for a model that has something that transformers' class lacks.
-
-    Args:
-        family: transformers' class as users call it: ``ViT``, ``LXMERT``.
-        got: what the model has.
-        expected: options of a model that can be converted.
-    """
+    """Return the error for a model that has something (``got``) that transformers' class (``family``) lacks."""
     what = f"transformers' {family} cannot express this model."
     hint = "format: safetensors or onnx"
     return ComponentError(what, where="exporter transformers", got=got, expected=expected, hint=hint)
 
 
 def of_kind(model: Any, kind: type[M], family: str) -> M:
-    """Return the model, which must be of the class ``kind``.
-
-    Raises:
-        ComponentError: it is of another class; ``family`` is for the message.
-    """
+    """Return the model; raise ComponentError for ``family`` if it is not of the class ``kind``."""
     if not isinstance(model, kind):
         raise refused(family, type(model).__name__, f"a model of the class {kind.__name__}")
     return model
 
 
 def check_plain(module: nn.Module, family: str, position: str = "position") -> None:
-    """Refuse a stack whose attention is not the standard one, or has a pairwise position encoding.
+    """Raise ComponentError for a stack whose attention is not the standard one, or has a pairwise position encoding.
 
-    Args:
-        family: transformers' class, for the message.
-        position: the option that sets the encoding, for the message.
-
-    Raises:
-        ComponentError: names the encoding or the attention.
+    ``family`` is transformers' class, and ``position`` the option that sets the encoding, for the message.
     """
     if names := encodings(module):
         raise refused(family, f"the position encoding {' and '.join(names)}", f"{position}: none")
@@ -214,14 +178,10 @@ def encodings(module: nn.Module) -> list[str]:
 
 
 def fill(network: Any, state: dict[str, Tensor], family: str, optional: tuple[str, ...] = ()) -> Any:
-    """Load weights into a network of transformers, and set evaluation mode.
+    """Load weights into a network of transformers for ``family``, and set evaluation mode.
 
-    Args:
-        family: transformers' class, for the message.
-        optional: beginnings of names that may keep their values: tied weights, biases that are zero.
-
-    Raises:
-        ComponentError: names or shapes are not those of this version of transformers.
+    ``optional`` are beginnings of names that may keep their values: tied weights, biases that are zero. Raises
+    ComponentError if names or shapes are not those of this version of transformers.
     """
     wanted = network.state_dict()
     wrong = [name for name, value in state.items() if name not in wanted or wanted[name].shape != value.shape]
@@ -233,5 +193,5 @@ def fill(network: Any, state: dict[str, Tensor], family: str, optional: tuple[st
 
 
 def largest_difference(*pairs: tuple[Tensor, Tensor]) -> float:
-    """Return the largest absolute difference of pairs of tensors."""
-    return max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+    """Return the largest absolute difference of pairs of tensors; NaN if one holds any."""
+    return float(torch.stack([(ours - theirs).abs().max().double() for ours, theirs in pairs]).max())

@@ -42,8 +42,7 @@ def first_state(passes: ForwardPasses) -> tuple[Tensor, Any]:
 class Step(Graph):
     """One word piece further: from its id and the cache to logits and the changed tensors of the cache.
 
-    Args:
-        start: the graph of the first cache.
+    ``start`` is the graph of the first cache.
     """
 
     looks = False

@@ -60,7 +60,6 @@ class Form:
     without: frozenset[str] = frozenset()
 
     def names(self) -> list[str]:
-        """Return the names of the inputs, in order."""
         names = list(TEXT) if self.needs.text else []
         names += REGIONS if self.needs.regions else ()
         names += ["class_probs"] if self.needs.regions and self.probabilities else []
@@ -69,7 +68,6 @@ class Form:
         return [name for name in names if name not in self.without]
 
     def meaning(self, name: str) -> str:
-        """Return shape, type and meaning of an input."""
         return INPUTS[name].replace("pictures, ", "") if self.alone else INPUTS[name]
 
     def axes(self) -> list[dict[int, str]]:
@@ -114,7 +112,6 @@ class Form:
         }
 
     def batch(self, inputs: Sequence[Tensor]) -> Batch:
-        """Build the batch of inputs in the order of :meth:`names`."""
         values = dict(zip(self.names(), inputs, strict=True))
         if self.alone:
             values = {name: value if name in TEXT else value[:, None] for name, value in values.items()}
@@ -156,7 +153,7 @@ class Graph(nn.Module):
         objective: of which it is the prediction, or empty.
         kept: outputs that the file has; None: all.
         compared: outputs that must equal the model's; None: all. Caches hold rows at padding, which nothing reads.
-        looks: whether inputs that do not change the outputs are left out.
+        looks: leave out inputs that do not change the outputs.
     """
 
     looks = True
@@ -189,19 +186,15 @@ class Graph(nn.Module):
         return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
     def names(self) -> list[str]:
-        """Return the names of the inputs, in order."""
         return self.form.names()
 
     def meaning(self, name: str) -> str:
-        """Return shape, type and meaning of an input."""
         return self.form.meaning(name)
 
     def axes(self) -> list[dict[int, str]]:
-        """Return the dynamic dimensions of each input, by name."""
         return self.form.axes()
 
     def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Return random inputs."""
         return self.form.example(batch, words, regions, seed)
 
     def outputs(self, *inputs: Tensor) -> Outputs:

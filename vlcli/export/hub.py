@@ -80,11 +80,10 @@ def lines(classes: dict[str, str], folder: Path) -> list[str]:
 
 
 def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[dict[str, str], list[str]]:
-    """The files of transformers' class in ``folder``, or in folders of their own for parts of a model.
+    """Write the files of transformers' class into ``folder``, or into subfolders for parts of a model.
 
     Returns:
-        The class by folder, empty where no class of transformers equals this model;
-        and notes: what was left behind, or the reason.
+        The class by subfolder (empty if no class of transformers equals this model), and notes: losses, or the reason.
     """
     with tempfile.TemporaryDirectory(dir=folder) as other:
         try:

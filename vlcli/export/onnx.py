@@ -109,11 +109,7 @@ class Onnx(Exporter):
 
 
 def graphs(trained: Trained, objective: str | None, probabilities: bool = False) -> list[Graph]:
-    """Return the graphs of a model, in the order in which they are written.
-
-    Raises:
-        ComponentError: there is no such prediction.
-    """
+    """Return a model's graphs in the order of writing; ComponentError if the objective predicts nothing."""
     able, embeds = predicting(trained)
     if objective in able:
         return [prediction(trained, objective, "model", probabilities)]
@@ -138,8 +134,7 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
 def write(graph: Graph, path: Path, opset: int) -> None:
     """Export ``graph`` with named dynamic axes, without inputs that nothing reads.
 
-    Raises:
-        VlcliError: torch's exporter cannot follow the model, or ONNX lacks one of its operations.
+    Raises VlcliError if torch's exporter cannot follow the model, or ONNX lacks one of its operations.
     """
     example = graph.example(*EXAMPLE)
     size = sum(value.numel() * value.element_size() for value in graph.parameters())
@@ -203,11 +198,7 @@ def session_of(path: Path) -> Any:
 
 
 def compare(graph: Graph, path: Path) -> float:
-    """Return the largest difference of an output between onnxruntime and PyTorch, over :data:`TRIALS`.
-
-    Raises:
-        VlcliError: the graph does not run at one of these sizes.
-    """
+    """Return the largest difference of an output from PyTorch's over :data:`TRIALS`; VlcliError if a size fails."""
     session, differences = session_of(path), [0.0]
     for seed, (batch, words, regions) in enumerate(TRIALS):
         inputs = graph.example(batch, words, regions, seed)
@@ -256,8 +247,8 @@ def _said(first: Any, further: Any, start: Graph, inputs: tuple[Tensor, ...], wo
 def _difference(wanted: Tensor, actual: Tensor) -> float:
     if wanted.shape != actual.shape:
         return float("inf")
-    apart = (wanted.double() - actual.double()).abs()
-    apart = apart[~(wanted.isnan() & actual.isnan())] if wanted.is_floating_point() else apart
+    other = (wanted != actual) & ~(wanted.isnan() & actual.isnan())  # infinities may be equal too
+    apart = (wanted.double() - actual.double()).abs()[other].nan_to_num(torch.inf, torch.inf)
     return float(apart.max()) if apart.numel() else 0.0
 
 

@@ -23,11 +23,7 @@ RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
 
 
 def write_tokenizer(trained: Trained, folder: Path) -> None:
-    """Write the files of ``AutoTokenizer``.
-
-    Raises:
-        DataError: transformers' ids are not those of the trained model's data.
-    """
+    """Write the files of ``AutoTokenizer``; raise DataError if its ids differ from those of the model's data."""
     ours, length = trained.tokenizer.reading(trained.text_options), trained.data_spec.text_length
     ours.save(folder)
     engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
@@ -78,11 +74,8 @@ def _check(ours: Any, folder: Path, length: int) -> None:
 def write_processor(trained: Trained, folder: Path, kind: str) -> list[str]:
     """Write ``preprocessor_config.json`` for ``AutoImageProcessor``, as pictures are transformed in evaluation.
 
-    Args:
-        kind: class of the image processor, such as ``ViTImageProcessor``.
-
-    Returns:
-        A note if no image processor of transformers does what the model's transform does; then nothing is written.
+    ``kind`` is the class, such as ``ViTImageProcessor``. If none does what the model's transform does, only a note on
+    this is returned.
     """
     facts = pixels(trained, trained.model.input_spec())
     sizes = _sizes(facts)

@@ -24,12 +24,9 @@ from vlcli.nn.names import BERT_NAMES, VIT_NAMES, translate
 
 
 def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: str) -> dict[str, Tensor]:
-    """Weights of numbered layers (``3.feed_forward.inner.weight``) under the names of another library.
+    """Return weights of numbered layers (``3.feed_forward.inner.weight``) under the names of another library.
 
-    Args:
-        state: of a list of layers.
-        table: our beginnings of names inside a layer, and theirs.
-        prefix: what stands before the number.
+    ``table`` maps beginnings of names inside a layer; ``prefix`` stands before the number.
     """
     renamed = {}
     for name, value in state.items():
@@ -43,19 +40,11 @@ def layer_facts(layers: nn.Module) -> dict[str, Any]:
     attention = next(part for part in layers.modules() if isinstance(part, StandardAttention))
     inner = next(part for name, part in layers.named_modules() if name.endswith(("feed_forward.inner", "feed.inner")))
     norm = next(part for part in layers.modules() if isinstance(part, nn.LayerNorm))
-    return {
-        "num_attention_heads": attention.heads,
-        "intermediate_size": inner.out_features,
-        "layer_norm_eps": norm.eps,
-    }
+    return {"num_attention_heads": attention.heads, "intermediate_size": inner.out_features, "layer_norm_eps": norm.eps}
 
 
 def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
-    """Return the table (T, D) of the only encoding, which must be learned.
-
-    Raises:
-        ComponentError: there are others, or none.
-    """
+    """Return the table (T, D) of the only encoding; raise ComponentError unless there is one, a learned one."""
     parts = list(positions)
     if len(parts) == 1 and isinstance(parts[0], LearnedPosition) and (parts[0].grid is None) == (of == "words"):
         return parts[0].table.weight
@@ -64,15 +53,9 @@ def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
 
 
 def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str = "BERT") -> Any:
-    """Return transformers' ``BertModel`` with the weights of a text encoder.
+    """Return transformers' ``BertModel`` with the weights of a text encoder; ComponentError if it is no BERT.
 
-    Args:
-        stack: post-norm layers without a pairwise encoding.
-        pooler: None: the network has no pooler.
-        family: transformers' class, for messages.
-
-    Raises:
-        ComponentError: the encoder is no BERT.
+    ``stack`` holds post-norm layers without a pairwise encoding; ``pooler`` may be None, ``family`` is for messages.
     """
     from transformers import BertConfig, BertModel
 
@@ -102,17 +85,10 @@ def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str
 def vit_state(
     patch: nn.Conv2d, tokens: Mapping[str, Tensor], positions: nn.ModuleList, stack: Stack, family: str
 ) -> dict[str, Tensor]:
-    """Return the weights of an image encoder by the names of transformers' ViT, without a prefix.
+    """Return the weights of an image encoder by transformers' names; ComponentError if it is no ViT.
 
-    Args:
-        patch: embeds patches.
-        tokens: special tokens (1, 1, D) by transformers' names.
-        positions: one learned table of a grid.
-        stack: pre-norm layers without a pairwise encoding, and a last norm.
-        family: transformers' class, for messages.
-
-    Raises:
-        ComponentError: the encoder is no ViT.
+    ``tokens`` are special tokens (1, 1, D) by transformers' names, ``positions`` one learned table of a grid; ``stack``
+    holds pre-norm layers without a pairwise encoding, and a last norm. ``family`` is for messages.
     """
     check_plain(stack, family)
     table, norm = learned(positions, family, "cells"), stack.norm
@@ -129,15 +105,7 @@ def vit_state(
 def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack, image_size: tuple[int, int]) -> Any:
     """Return transformers' ``ViTModel`` with the weights of an image encoder; its pooler returns the class token.
 
-    Args:
-        patch: embeds patches.
-        token: the class token (1, 1, D).
-        positions: one learned table of a grid.
-        stack: pre-norm layers without a pairwise encoding, and a last norm.
-        image_size: height and width in pixels.
-
-    Raises:
-        ComponentError: the encoder is no ViT.
+    ``token`` is (1, 1, D); the others are as in :func:`vit_state`, with its errors.
     """
     from transformers import ViTConfig, ViTModel
 
@@ -205,7 +173,7 @@ def image_difference(model: Model, network: Any, size: tuple[int, int]) -> float
 
 
 def class_difference(model: Any, network: Any) -> float:
-    """The largest difference of a class score of an image classifier and of transformers' class."""
+    """Return the largest difference of a class score of an image classifier from transformers' class."""
     pixels = random_images(model.image_size).pixels_for("transformers")  # (2, 3, H, W)
     with torch.no_grad():
         return largest_difference((model.eval()(pixels), network(pixel_values=pixels).logits))

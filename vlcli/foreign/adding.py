@@ -61,11 +61,7 @@ def pass_layout(
 
 
 def replace(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAttention, by: Attention) -> None:
-    """Replaces the projections of an attention by those of ``by``, which keep the weights.
-
-    Raises:
-        ComponentError: ``by`` has no projections.
-    """
+    """Replace the projections of an attention by those of ``by``, which keep the weights; ComponentError if none."""
     for number, name in enumerate(names):
         projection = by.projection(getattr(attention, name))
         if projection is None:
@@ -90,18 +86,10 @@ def stacks(
     special_ids: tuple[int, ...] | None = None,
     **options: Any,
 ) -> list[AttentionStack]:
-    """Returns every stack of attention in a model of another library; ``refusal`` says why one cannot be equipped.
+    """Return every stack of attention in a model of another library; ``refusal`` says why one cannot be equipped.
 
-    Args:
-        model: of timm, transformers, torchvision or another library.
-        encoding: what would be added; None: anything.
-        tokens: positions of the tokens, instead of those that the model gives.
-        keys: positions of the keys of cross-attention if the model cannot give them.
-        special_ids: ids of words without a position; None: those that the model's configuration names.
-        options: of the encoding.
-
-    Returns:
-        Stacks in the order of their first layers; printed, each is one line.
+    Stacks come in the order of their first layers; printed, each is one line. Arguments are as in :func:`equip`;
+    without an encoding, ``refusal`` is about any.
     """
     every = placed_stacks(model, tokens, keys, special_ids)
     if encoding is not None:
@@ -167,10 +155,9 @@ def equip(
     start: Literal["drawn", "zero"] = "drawn",
     **options: Any,
 ) -> M:
-    """Adds a position encoding or another attention to a model of another library, in place.
+    """Add a position encoding or another attention to a model of another library, in place, and return the model.
 
     Args:
-        model: of timm, transformers, torchvision or another library whose attention an equipper knows.
         encoding: a registered pairwise encoding or attention, or an encoding that is a module already.
         stack: names of stacks, as :func:`stacks` lists them, with ``*``; None: all in which the encoding has an effect.
         tokens: positions of the tokens, instead of those that the model gives (:class:`PictureInText`, a layout).
@@ -178,9 +165,6 @@ def equip(
         special_ids: ids of words without a position; None: those that the model's configuration names.
         start: ``drawn``: the encoding's random initialisation; ``zero``: zeros, so that the model computes as before.
         options: of the encoding, as a recipe would set them.
-
-    Returns:
-        The same model.
 
     Raises:
         ComponentError: it cannot be added; the message names every stack and the reason.

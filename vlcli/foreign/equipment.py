@@ -11,24 +11,23 @@ from torch import Tensor, nn
 
 from vlcli.foreign.places import PerBatch, TokenPlaces, signature
 from vlcli.nn import Layout, PairwisePosition
+from vlcli.nn.position import total
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass
 class Pass:
-    """Layouts of queries and keys in one forward pass of a stack, and what the encoding prepared for it."""
+    """Layouts of queries and keys in one forward pass of a stack, and the encoding's state for it."""
 
     layouts: tuple[Layout, Layout]
     state: Any
 
 
 class Equipment:
-    """The encoding that the attentions of one stack share, with the layouts of the batch at hand.
+    """The encoding that the attentions of one stack share, with the layouts of the batch at hand, from ``places``.
 
-    Args:
-        position: the encoding; None if the stack gets another attention only.
-        places: gives the layouts of its tokens.
+    ``position`` is None if the stack gets another attention only.
     """
 
     def __init__(self, position: PairwisePosition | None, places: TokenPlaces) -> None:
@@ -45,12 +44,10 @@ class Equipment:
         return {**self.__dict__, "passes": {}}
 
     def at(self, x: Tensor, y: Tensor, layer: int, whole: int | None = None) -> Pass:
-        """Returns layouts and state of a forward pass, which the first layer prepares for all.
+        """Return layouts and state of a forward pass, which the first layer prepares for all.
 
-        Args:
-            x: (B, Tq, dim) tokens of the queries.
-            y: (B, Tk, dim) tokens of the keys; only their sizes are read if keys are cached.
-            whole: tokens until now, of which the keys are the last ones; None: all of them are keys.
+        Queries are of tokens ``x`` (B, Tq, dim), keys of ``y`` (B, Tk, dim), of which only sizes are read if keys are
+        cached. Keys are the last of ``whole`` tokens until now; None: of all of them.
         """
         turned, keys = self.places.turned(x, y), y.shape[1]
         whole = keys if whole is None else whole
@@ -67,14 +64,9 @@ class Equipment:
 
 
 class EquippedAttention(PerBatch):
-    """One attention of an equipped stack; an :class:`~vlcli.foreign.AttentionEquipper` has its module call it.
+    """Attention ``layer`` of an equipped stack; an :class:`~vlcli.foreign.AttentionEquipper` has its module call it.
 
-    Args:
-        equipment: of the stack.
-        layer: number in the stack.
-
-    Attributes:
-        reads_tokens: tokens are changed before they are projected.
+    With ``reads_tokens`` tokens are changed before they are projected.
     """
 
     per_batch = ("tokens", "now", "shifted")
@@ -88,17 +80,13 @@ class EquippedAttention(PerBatch):
         self.shifted: Inputs | None = None
 
     def begin(self, x: Tensor, y: Tensor, earlier: int | None = None) -> None:
-        """Keeps the tokens of a call before they are projected.
+        """Keep the tokens of queries (B, Tq, dim) and keys (B, Tk, dim) of a call before they are projected.
 
-        Args:
-            x: (B, Tq, dim) tokens of the queries.
-            y: (B, Tk, dim) tokens of the keys.
-            earlier: tokens that a cache has seen before them; None if unknown.
+        ``earlier`` counts the tokens that a cache has seen before them; None if unknown.
         """
         self.tokens, self.earlier, self.now, self.shifted = (x, y), earlier, None, None
 
     def during(self) -> Pass:
-        """Returns layouts and state of this call, for projections that need them."""
         assert self.tokens is not None
         self.now = self.now or self.equipment.at(*self.tokens, self.layer)
         return self.now
@@ -113,29 +101,18 @@ class EquippedAttention(PerBatch):
         return self.shifted
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        *,
-        scale: float,
-        dropout: float,
-        fused: bool = True,
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, dropout: float, fused: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes attention with the encoding; called between a module's projections.
+        """Compute attention (B, H, Tq, d) with the encoding; called between a module's projections.
+
+        The probabilities (B, H, Tq, Tk) are returned too, if they were computed.
 
         Args:
             q: (B, H, Tq, d) queries after the module's norms and rotations, not scaled.
             k: (B, H or fewer, Tk, d) keys, those in a cache included.
             v: as ``k``.
             mask: added to the scores, or bool, True where a query may look.
-            scale: of the scores.
-            dropout: of the probabilities; 0 in evaluation.
             fused: use ``scaled_dot_product_attention`` if the encoding reads no probabilities.
-
-        Returns:
-            (B, H, Tq, d), and the probabilities (B, H, Tq, Tk) if they were computed.
         """
         whole = self._whole()
         if whole is not None and k.shape[2] > whole:  # a cache of fixed size has empty entries behind
@@ -170,13 +147,10 @@ class EquippedAttention(PerBatch):
 
 
 def joined(term: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Returns the sum of the encoding's term and the module's mask, which may be bool."""
+    """Return the sum of the encoding's term and the module's mask, which may be bool."""
     if mask is not None and mask.dtype == torch.bool:
-        blank = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
-        mask = blank.masked_fill(~mask, torch.finfo(dtype).min)
-    if term is None or mask is None:
-        return mask if term is None else term
-    return term + mask
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return total(term, mask)
 
 
 CROSSING = re.compile(r"cross|encoder_attn|visual_attention|multihead_attn")
@@ -187,8 +161,7 @@ QUERIES, KEYS = ("hidden_states", "x", "query"), ("context", "encoder_hidden_sta
 class AttentionEquipper:
     """Adds encodings to one style of attention; entry points of the group ``vlcli.equippers`` declare further styles.
 
-    Attributes:
-        looks_for: the style in words, for the message about a model without any.
+    ``looks_for`` is the style in words, for the message about a model without any.
     """
 
     looks_for: ClassVar[str] = ""
@@ -227,7 +200,7 @@ class AttentionEquipper:
         raise NotImplementedError(f"{type(self).__name__} does not say how many heads there are")
 
     def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
-        """Makes a module call ``equipped.attend`` between its projections. Subclasses define it; called once a module.
+        """Make a module call ``equipped.attend`` between its projections. Subclasses define it; called once a module.
 
         Args:
             module: the attention.
@@ -281,18 +254,12 @@ class AttentionEquipper:
 
 
 class KnownEquipper(AttentionEquipper):
-    """Base of styles of which every part is known: a module that has others computes something else.
-
-    Attributes:
-        parts: names of layers and parameters.
-        arguments: of ``forward``.
-    """
+    """Base of styles whose every part (layers and parameters) and argument is known: others compute something else."""
 
     parts: ClassVar[frozenset[str]]
     arguments: ClassVar[frozenset[str]]
 
     def resembles(self, module: nn.Module) -> bool:
-        """Returns True if a module has the layers of this style."""
         raise NotImplementedError
 
     def takes(self, module: nn.Module) -> bool:

@@ -45,10 +45,8 @@ class CrossPlaces(TokenPlaces):
 class RegionPlaces(TokenPlaces):
     """LXMERT: regions, or cross-attention of words and regions by one module in both directions.
 
-    Args:
-        model: the module that is called with ``visual_pos``.
-        words: positions of the words; None in a stack of regions.
-        layers: those whose cross-attention serves both directions; empty in a stack of regions.
+    ``model`` is called with ``visual_pos``; the cross-attention of ``layers`` serves both directions. A stack of
+    regions has no ``words`` and no ``layers``.
     """
 
     per_batch = ("boxes", "mask", "pictures")
@@ -111,13 +109,7 @@ class Kept(PerBatch):
 
 
 class WordsAndPatches(TokenPlaces):
-    """ViLT: a sentence, a class token and drawn patches in one sequence.
-
-    Args:
-        embeds: the embeddings.
-        name: of the module, for messages.
-        special: ids of words without a position.
-    """
+    """ViLT: a sentence, a class token and drawn patches in one sequence, as the module ``embeds`` embeds them."""
 
     per_batch = ("valid",)
 

@@ -23,9 +23,7 @@ SENTENCES = 64
 class PairScorer:
     """A dual encoder (CLIP, SigLIP and others with ``logits_per_text``) or BLIP's matching of pictures and sentences.
 
-    Raises:
-        ComponentError: the model gives pairs no score.
-        DataError: configuration, weights, tokenizer or image processor are missing or damaged.
+    Raises ComponentError if the model gives pairs no score, DataError if a file of the folder is missing or damaged.
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
@@ -44,13 +42,7 @@ class PairScorer:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str], names: Sequence[str], pictures: Mapping[str, Image]) -> list[float]:
-        """Return the score of each pair: the model's logit, of matching that of a match less that of none.
-
-        Args:
-            texts: of each pair.
-            names: of each pair's picture.
-            pictures: RGB, by name.
-        """
+        """Return the logit of each pair of a text and the name of an RGB picture; for BLIP, match less no match."""
         rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
         images = self.processor(images=[pictures[name] for name in rows], return_tensors="pt").to(self.device)
         picked = [rows[name] for name in names]
@@ -74,9 +66,8 @@ class PairScorer:
 def log_likelihoods(folder: Path, texts: Sequence[str], device: str = "cpu") -> list[float]:
     """Return the log-likelihood of each sentence, in nats, by a causal language model of transformers in a folder.
 
-    Raises:
-        ComponentError: the model sees later words, so that its predictions are no likelihood.
-        DataError: the folder lacks something, or its tokenizer has no token that begins a sentence.
+    Raises ComponentError if the model sees later words, so that its predictions are no likelihood; DataError if the
+    folder lacks something, or its tokenizer has no token that begins a sentence.
     """
     from transformers import AutoModelForCausalLM
 

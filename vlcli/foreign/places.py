@@ -19,7 +19,7 @@ CACHES = ("cache", "past_key_values")
 
 @cache
 def signature(forward: Any) -> inspect.Signature:
-    """Returns the signature of a class's ``forward``."""
+    """Return the signature of a class's ``forward``, cached."""
     return inspect.signature(forward)
 
 
@@ -56,7 +56,7 @@ class PerBatch:
 
 
 class TokenPlaces(PerBatch):
-    """Base of what gives the layouts of a stack's queries and keys.
+    """Base of classes that give the layouts of a stack's queries and keys.
 
     Attributes:
         holds: sorts of tokens in the stack; in cross-attention those of the queries.
@@ -71,7 +71,6 @@ class TokenPlaces(PerBatch):
     both_ways = False
 
     def slot(self, name: str) -> Slot:
-        """Returns the slot by which an encoding decides whether it has an effect in the stack."""
         return Slot(name, frozenset({"pairs"}), self.holds, self.keys)
 
     def watch(self, forget: Forget) -> None:
@@ -82,12 +81,9 @@ class TokenPlaces(PerBatch):
         return False
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """Returns the layouts of queries and keys. Subclasses define it; called once a forward pass and direction.
+        """Return the layouts of queries ``x`` (B, Tq, dim) and keys ``y`` (B, Tk, dim), turned as :meth:`turned` says.
 
-        Args:
-            x: (B, Tq, dim) tokens of the queries.
-            y: (B, Tk, dim) tokens of the keys; of those in a cache only the number is right.
-            turned: result of :meth:`turned`.
+        Subclasses define it; called once a forward pass and direction. Of keys in a cache only the number is right.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define layouts()")
 
@@ -109,10 +105,7 @@ See = Callable[[Any, dict[str, Any], Any], None]
 def watch(
     see: See, forget: Forget, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None
 ) -> None:
-    """Passes the module, its arguments by name and its output to ``see``, then calls ``forget``: a forward hook.
-
-    The output is None in a hook before the module.
-    """
+    """Forward hook: pass module, arguments by name and output (None before the module) to ``see``, call ``forget``."""
     see(module, bound(module, args, kwargs), output)
     forget()
 
@@ -131,7 +124,6 @@ class GridPlaces(TokenPlaces):
         self.convolution.register_forward_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
-        """Reads the grid of a map (B, dim, rows, columns)."""
         self.grid = (output.shape[-2], output.shape[-1])
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
@@ -161,10 +153,7 @@ class GridPlaces(TokenPlaces):
 class PatchPlaces(TokenPlaces):
     """Patches of pictures of several sizes in one batch: each has coordinates, padding has none.
 
-    Args:
-        embeds: embeds the patches.
-        name: of the module, for messages.
-        style: ``naflex`` (timm: coordinates a patch, or a picture) or ``shapes`` (SigLIP 2: rows and columns).
+    ``style`` is ``naflex`` (timm: coordinates a patch, or a picture) or ``shapes`` (SigLIP 2: rows and columns).
     """
 
     per_batch = ("places",)
@@ -226,10 +215,7 @@ def patch_layout(places: Tensor, count: int) -> Layout:
 class WordPlaces(TokenPlaces):
     """One sentence a row, its words numbered from the start.
 
-    Args:
-        owner: the module that is called with ``input_ids`` and ``attention_mask``.
-        name: of its word embeddings, for messages.
-        special: ids of tokens without a position, such as separators.
+    ``owner`` is called with ``input_ids`` and ``attention_mask``; ``special`` are ids without a position (separators).
     """
 
     per_batch = ("mask", "ids")
@@ -245,7 +231,6 @@ class WordPlaces(TokenPlaces):
         self.owner.register_forward_pre_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
-        """Reads the arguments of the text model."""
         mask, ids = arguments.get("attention_mask"), arguments.get("input_ids")
         self.mask = mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
         self.ids = ids if isinstance(ids, Tensor) and self.special else None
@@ -275,11 +260,9 @@ PICTURE, SENTENCE = (IMAGE, 1), (TEXT, 0)
 
 
 class GivenPlaces(TokenPlaces):
-    """Tokens whose positions a layout gives, or a function of their number.
+    """Tokens whose positions a layout with a leading dimension of 1 or B gives, or a function of their number.
 
-    Args:
-        layout: of all tokens, or a function that makes it from their number; with a leading dimension of 1 or B.
-        holds: sorts of tokens in it; required with a function.
+    ``holds`` are the sorts of tokens in it; required with a function.
     """
 
     told_by = "the layout that was given"
@@ -307,12 +290,7 @@ class PictureInText(TokenPlaces):
     """A grid of image tokens between words, as in decoders that read pictures (nanoVLM, LLaVA); words may grow.
 
     Words are numbered as if the picture were not among them, and a word and a cell have no offset from each other.
-
-    Args:
-        rows: of the grid.
-        columns: of the grid.
-        start: words before it.
-        special: tokens without a place between those words and the grid.
+    There are ``start`` words before the picture, and ``special`` tokens without a place before its grid.
     """
 
     holds = frozenset({"word", "cell"})

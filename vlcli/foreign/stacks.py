@@ -27,16 +27,10 @@ TABLES = ("word_embeddings", "tok_embeddings", "embed_tokens", "token_embedding"
 """Names of the word embeddings in libraries."""
 OWN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 WANTED = "a patch convolution, patch coordinates, spatial shapes, boxes or a table of words"
-"""The sources, for messages."""
 
 
 class Sources:
-    """Finds the positions of the tokens of stacks.
-
-    Args:
-        model: the whole model.
-        special: ids of words without a position; None: those that the configuration names.
-    """
+    """Finds the positions of stacks' tokens; ``special`` are ids without one, None: those of the configuration."""
 
     def __init__(self, model: nn.Module, special: tuple[int, ...] | None) -> None:
         self.model, self.special = model, special
@@ -60,7 +54,6 @@ class Sources:
         return None
 
     def _inside(self, outer: str, path: str, crosses: bool) -> Iterator[TokenPlaces]:
-        """Yields the positions that the module ``outer`` gives: of patches, of boxes, of a grid, or of words."""
         owner = self.modules[outer]
         below = [(name, one) for name, one in self.modules.items() if name.startswith(f"{outer}." if outer else "")]
         for name, module in below:
@@ -125,7 +118,6 @@ class AttentionStack:
         return f"{what}: {listed(self.places.holds)}{keys}, told by {self.places.told_by}"
 
     def shape(self) -> AttentionShape:
-        """Returns the sizes that an encoding is built for."""
         heads, width = self.equipper.heads(self.layers[0][1])
         return AttentionShape(heads * width, heads, len(self.layers), cross=self.crosses)
 

@@ -18,7 +18,8 @@ from vlcli.errors import ComponentError
 from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention, KnownEquipper, is_linear
 from vlcli.foreign.places import CACHES, WHERE, bound, cache_of, takes_arguments
 
-TRIPLES = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
+TRIPLE = ("query", "key", "value")
+TRIPLES = (("q_proj", "k_proj", "v_proj"), TRIPLE)
 FUSED = ("Wqkv", "qkv")
 OURS = {"eager": "vlcli_eager", "sdpa": "vlcli_sdpa"}
 
@@ -127,9 +128,6 @@ def _attend(module: Any, parts: tuple[Tensor, Tensor, Tensor], mask: Tensor | No
     return context.transpose(1, 2).contiguous(), weights
 
 
-TRIPLE = ("query", "key", "value")
-
-
 class InlineEquipper(KnownEquipper):
     """transformers, before its attention interface: projections ``query``, ``key``, ``value``, or ``qkv`` in BLIP."""
 
@@ -205,5 +203,4 @@ def _keys_and_values(module: Any, past: Any, source: Tensor, crossing: bool) -> 
 
 
 def _split(module: Any, tokens: Tensor) -> Tensor:
-    out: Tensor = tokens.unflatten(-1, (-1, module.attention_head_size)).transpose(1, 2)
-    return out
+    return torch.unflatten(tokens, -1, (-1, module.attention_head_size)).transpose(1, 2)

@@ -36,15 +36,12 @@ def transformers_model(
 ) -> Any:
     """Load a model of transformers with the folder's weights, in float32 and evaluation mode.
 
-    Args:
-        may_miss: patterns of weights that are not needed and the folder may lack.
-        trains: whether its parameters are left to be trained.
-
-    Raises:
-        DataError: the folder has no weights, or they are not those of the model that its configuration describes.
+    The folder may lack weights that match patterns of ``may_miss``. Parameters are frozen unless it ``trains``. Raises
+    DataError if the folder has no weights, or others than the model that its configuration describes.
     """
     if not any((folder / name).is_file() for name in FILES):
-        got = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "an empty folder"
+        got = ", ".join(sorted(path.name for path in folder.glob("*"))[:6]) or "an empty folder"
+        got = got if folder.is_dir() else "no such folder"
         expected, hint = f"one of {', '.join(FILES)}", "save_pretrained writes them beside config.json"
         raise DataError("The folder has no weights.", where=str(folder), got=got, expected=expected, hint=hint)
     try:
@@ -100,5 +97,5 @@ def _loaded(target: Any, folder: Path, what: str, expected: str, hint: str) -> A
     try:
         return target.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        got = str(error).splitlines()[0][:200]
+        got = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint) from None

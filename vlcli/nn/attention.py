@@ -35,19 +35,16 @@ class AttentionContext:
     """Inputs of an attention beside its tokens; a stack makes one for each layer.
 
     Attributes:
-        mask: which keys each query may attend to; None: all of them.
-        x_layout: layout of the query tokens.
-        y_layout: layout of the key tokens in cross-attention; in self-attention the one of ``x_layout`` is used.
+        mask: keys that each query may attend to; None: all.
+        x_layout: of the query tokens.
+        y_layout: of the key tokens in cross-attention; self-attention uses ``x_layout``.
         position: a pairwise position encoding.
         state: what its ``prepare`` returned for these tokens.
         layer: number of the layer in its stack, for the encoding and the cache.
-        cache: keys and values of earlier calls. In self-attention those of ``x`` are appended; in cross-attention
-            those of ``y`` are computed once and kept.
-        record: keeps the attention probabilities, (B, H, Tq, Tk) before dropout.
-        name: name of the probabilities in ``record``.
-        packing: of the query tokens and of the key tokens, if these come without padding as (1, K, dim). Their layouts
-            are packed too; mask, recorded probabilities and the encoding's state stay by row. Packing allows no cache
-            and no encoding that shifts inputs.
+        cache: self-attention appends the keys and values of ``x``; cross-attention computes those of ``y`` once.
+        record: keeps the attention probabilities, (B, H, Tq, Tk) before dropout, under ``name``.
+        packing: of query tokens and of key tokens that come without padding as (1, K, dim), layouts packed too; mask,
+            recorded probabilities and ``state`` stay by row. Allows no cache and no encoding that shifts inputs.
     """
 
     mask: AttentionMask | None = None
@@ -67,11 +64,7 @@ NO_CONTEXT = AttentionContext()
 
 
 def require_context(method: Callable[..., Any], where: str) -> None:
-    """Refuse a ``forward`` (or ``attend``) of an attention or a layer without a parameter ``context``.
-
-    Raises:
-        ComponentError: it has no such parameter.
-    """
+    """Raise ComponentError if the ``forward`` or ``attend`` of an attention or a layer has no parameter ``context``."""
     parameters = inspect.signature(method).parameters
     positional = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
     if "context" not in parameters and not positional:
@@ -88,11 +81,8 @@ class Attention(nn.Module):
     """Base of every attention: everything but the projections.
 
     Args:
-        shape: widths, heads, dropout and routes of the stack.
+        shape: widths, heads, dropout and routes of the stack; ComponentError unless the heads divide the width.
         float32_softmax: compute scores and softmax in float32 (VLMo).
-
-    Raises:
-        ComponentError: the width is no multiple of the heads.
     """
 
     paper: ClassVar[str] = ""
@@ -113,29 +103,19 @@ class Attention(nn.Module):
         self.dropout, self.float32_softmax = shape.dropout, float32_softmax
 
     def project(
-        self,
-        q_in: Tensor,
-        k_in: Tensor | None,
-        v_in: Tensor | None,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
+        self, q_in: Tensor, k_in: Tensor | None, v_in: Tensor | None, x_layout: Layout | None, y_layout: Layout | None
     ) -> Projected:
-        """Project inputs to queries, keys and values per head.
-
-        Called once per layer by :meth:`forward`. Subclasses define it.
+        """Project inputs to queries, keys and values per head; called by :meth:`forward`. Subclasses define it.
 
         Args:
             q_in: (B, Tq, dim) inputs of the queries.
             k_in: (B, Tk, key_dim) inputs of the keys; None if keys and values are cached.
             v_in: (B, Tk, key_dim) inputs of the values; None with ``k_in``.
-            x_layout: layout of the query tokens.
-            y_layout: layout of the key tokens.
+            x_layout: of the query tokens.
+            y_layout: of the key tokens.
 
         Returns:
             (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None if ``k_in`` is.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not project")
 
@@ -154,14 +134,12 @@ class Attention(nn.Module):
     def projection(self, linear: nn.Linear) -> nn.Module | None:
         """Replace a projection of a foreign model; called by ``vlcli.foreign.equip`` for each of them.
 
-        An attention that differs in its projections returns a module that has the parameters of ``linear`` under their
-        names, and is called with tokens (B, T, D) and their ``layout``. The base returns None.
-
         Args:
             linear: computes queries, keys or values, or all three.
 
         Returns:
-            The module, or None.
+            A module with the parameters of ``linear``, called with tokens (B, T, D) and their ``layout``; None, as from
+            the base: this attention differs in more than its projections.
         """
         return None
 
@@ -172,7 +150,7 @@ class Attention(nn.Module):
             filled: names of this module's parameters that were loaded.
 
         Returns:
-            Names of the parameters that were filled now.
+            Names of the parameters that this call filled.
         """
         return []
 
@@ -182,7 +160,7 @@ class Attention(nn.Module):
         Args:
             x: (B, Tq, dim) tokens of the queries.
             y: (B, Tk, key_dim) tokens of keys and values; None in self-attention.
-            context: mask, layouts, position encoding, cache, recorder and packing.
+            context: all other inputs.
 
         Returns:
             (B, Tq, dim), packed as ``x`` was.
@@ -299,7 +277,6 @@ class StandardAttention(Attention):
     """Multi-head attention with one set of projections for all tokens.
 
     Args:
-        shape: widths, heads, dropout.
         bias: which projections have a bias: all, queries and values only (BEiT, VLMo), or none.
         dense: whether heads are mixed by an output projection.
         float32_softmax: compute scores and softmax in float32.
@@ -323,12 +300,7 @@ class StandardAttention(Attention):
         self.dense = nn.Linear(shape.dim, shape.dim) if dense else nn.Identity()
 
     def project(
-        self,
-        q_in: Tensor,
-        k_in: Tensor | None,
-        v_in: Tensor | None,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
+        self, q_in: Tensor, k_in: Tensor | None, v_in: Tensor | None, x_layout: Layout | None, y_layout: Layout | None
     ) -> Projected:
         q = self.split(self.query(q_in))
         if k_in is None or v_in is None:

@@ -22,11 +22,9 @@ class Tensors:
         return cast("Self", exchanged(self, Tensor, change))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """Move every tensor to ``device``."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        """Move every tensor to page-locked memory; called by DataLoader."""
         return self.map(lambda tensor: tensor.pin_memory())
 
     def select(self, rows: Tensor) -> Self:
@@ -101,7 +99,7 @@ class Regions(Tensors):
         mask: (M, R) bool, True at real regions.
         sizes: (M, 2) height and width of the image in pixels.
         classes: (M, R) detected class, 0-based without background; -1: unknown.
-        class_scores: (M, R) confidence of that class; 0: unknown.
+        class_scores: (M, R) its confidence; 0: unknown.
         attributes: (M, R) detected attribute; -1: unknown.
         attribute_scores: (M, R) its confidence.
         class_probs: (M, R, C) class probabilities, if the store holds them.
@@ -153,14 +151,9 @@ class Pixels(Tensors):
 
 @dataclass
 class Concepts(Tensors):
-    """K visual concepts per image, best first.
+    """K visual concepts per image, best first: ``ids``, ``scores`` and ``ranks`` from 0, (M, K), with a bool ``mask``.
 
-    Attributes:
-        ids: (M, K) concept ids.
-        scores: (M, K) their scores.
-        ranks: (M, K) 0 for the best.
-        mask: (M, K) bool.
-        hidden: (M, K) bool, True: the concept's word is masked; None: no word is.
+    ``hidden`` (M, K) bool is True where the concept's word is masked; None: no word is.
     """
 
     ids: Tensor
@@ -194,24 +187,13 @@ class Images(Tensors):
         return len(self.keys)
 
     def pixels_for(self, model: str) -> Tensor:
-        """Return the pixels (M, 3, H, W) for the model of that registered name.
-
-        Raises:
-            DataError: the data have none.
-        """
+        """Return the pixels (M, 3, H, W), or raise DataError for the model of that name if the data have none."""
         if self.pixels is None:
             raise DataError("The model reads pixels, and the data give none.", where=f"model {model}")
         return self.pixels.images
 
     def regions_for(self, model: str) -> Regions:
-        """The regions that a model reads.
-
-        Args:
-            model: its registered name, for the message.
-
-        Raises:
-            DataError: the data give none.
-        """
+        """Return the regions, or raise DataError for the model of that name if the data have none."""
         if self.regions is None:
             what, hint = "The model reads region features, and the batch has none.", "name a store in `features`"
             raise DataError(what, where=f"model {model}", hint=hint)
@@ -227,9 +209,8 @@ class View(Tensors):
         images: unique images; None for data without images.
         text_rows: (B,) the text row of each example; -1: it has none.
         image_rows: (B, K) the image rows of each example (two for NLVR2, five for a story).
-        aligned: whether example i has text row i and image row i, so that no rows have to be selected.
-        mask_labels: labels of corruptions for their objectives, by name: of word pieces (N, T), regions (M, R) or
-            examples (B,).
+        aligned: example i has text row i and image row i, so that no rows have to be selected.
+        mask_labels: of corruptions, by name: of pieces (N, T), regions (M, R) or examples (B,).
     """
 
     text: Text | None
@@ -248,7 +229,7 @@ class Batch(Tensors):
         views: by name, always with ``clean``; equal views share their tensors.
         targets: by name; tensors (B, ...) if examples agree in shape, else lists of B items.
         keys: B example ids.
-        seeds: (B,) int64, a random seed for each (seed, epoch, example), for objectives that sample in the step.
+        seeds: (B,) int64, random seeds of (seed, epoch, example), for objectives that sample in the step.
         unreadable: keys of examples that were left out, with the reason why an image cannot be read.
     """
 
@@ -263,5 +244,4 @@ class Batch(Tensors):
 
     @property
     def clean(self) -> View:
-        """The samples without corruption."""
         return self.views["clean"]

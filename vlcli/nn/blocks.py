@@ -54,11 +54,7 @@ VIT_STYLE = BlockStyle(norm="pre", eps=1e-6, dropout=0.0)
 
 
 def activation(name: str) -> nn.Module:
-    """Return an activation by name.
-
-    Raises:
-        ComponentError: there is none of this name.
-    """
+    """Return an activation by name, or raise ComponentError."""
     known = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU()}
     if name not in known:
         raise ComponentError("There is no such activation.", got=repr(name), expected=", ".join(known))
@@ -91,7 +87,6 @@ class Residual(nn.Module):
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
 
     def enter(self, x: Tensor) -> Tensor:
-        """Return the input of the block."""
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, out: Tensor) -> Tensor:
@@ -104,8 +99,7 @@ class Residual(nn.Module):
 class AttentionBlock(Residual):
     """Attention with its residual connection: self-attention, or cross-attention to ``y``.
 
-    Raises:
-        ComponentError: there is no such attention, a parameter does not fit, or its ``forward`` takes no ``context``.
+    Raises ComponentError if there is no such attention, a parameter does not fit, or ``forward`` takes no ``context``.
     """
 
     def __init__(
@@ -126,11 +120,7 @@ class AttentionBlock(Residual):
 
 
 class FeedForward(Residual):
-    """Two linear layers with an activation between and a residual connection.
-
-    Args:
-        hidden: width between; None: four times ``dim``.
-    """
+    """Two linear layers with an activation between, and a residual; ``hidden`` defaults to four times ``dim``."""
 
     def __init__(self, dim: int, hidden: int | None = None, style: BlockStyle = BERT_STYLE) -> None:
         super().__init__(dim, style)
@@ -143,11 +133,7 @@ class FeedForward(Residual):
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and feed-forward: a BERT layer (post-norm) or a ViT one (pre-norm).
-
-    Args:
-        hidden: width inside the feed-forward; None: four times the tokens'.
-    """
+    """Self-attention and feed-forward, ``hidden`` wide: a BERT layer (post-norm) or a ViT one (pre-norm)."""
 
     def __init__(
         self,
@@ -172,19 +158,13 @@ class Stack(nn.Module):
     cache need rows: the stack then runs unpacked).
 
     Args:
-        layers: modules called as ``layer(x, context)`` with an :class:`~vlcli.nn.attention.AttentionContext`.
-        position: a pairwise encoding.
+        layers: called as ``layer(x, context)`` with an :class:`~vlcli.nn.attention.AttentionContext`; ComponentError if
+            one takes no ``context``.
         final_norm: applied after the last layer (pre-norm stacks).
-
-    Raises:
-        ComponentError: a layer's ``forward`` takes no ``context``.
     """
 
     def __init__(
-        self,
-        layers: Sequence[nn.Module],
-        position: PairwisePosition | None = None,
-        final_norm: nn.Module | None = None,
+        self, layers: Sequence[nn.Module], position: PairwisePosition | None = None, final_norm: nn.Module | None = None
     ) -> None:
         super().__init__()
         for kind in {type(layer) for layer in layers}:
@@ -222,7 +202,7 @@ class Stack(nn.Module):
         name: str = "",
         keep: Collection[int] = (),
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run every layer.
+        """Run every layer; return (B, T, D), and the hidden states of the layers in ``keep``.
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
@@ -230,11 +210,7 @@ class Stack(nn.Module):
             cache: gets the new tokens. ``PairwisePosition.inputs`` then sees the new tokens alone, while its state
                 covers all keys: the new ones are the last.
             record: keeps the probabilities of each layer as ``{name}.{layer}``.
-            name: for ``record``.
-            keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
-
-        Returns:
-            (B, T, D), and the hidden states of the layers in ``keep``.
+            keep: 0 is the input, n the output of the n-th layer.
         """
         kept = {0: x} if 0 in keep else {}
         keys = layout if cache is None else cache.grow(layout)

@@ -46,11 +46,9 @@ class KeyValueCache:
         return self.layout
 
     def copy(self) -> KeyValueCache:
-        """Return a cache with the same tensors that grows by itself."""
         return replace(self, kept=dict(self.kept))
 
     def has(self, key: Key) -> bool:
-        """Return whether the key has any tokens."""
         return key in self.kept or key in self.shared
 
     def get(self, key: Key) -> Pair:
@@ -77,9 +75,8 @@ class KeyValueCache:
     def select(self, rows: Tensor, per: int = 1) -> KeyValueCache:
         """Return the cache of ``rows`` of the batch, repeats allowed.
 
-        Args:
-            per: so many neighbours in ``rows`` have their first tokens in common (beams of one picture), or are one
-                row; those tokens are then kept once.
+        ``per`` neighbours in ``rows`` have their first tokens in common (beams of one picture), or are one row; those
+        tokens are then kept once.
         """
         layout = self.layout if self.layout is None or len(self.layout.route) == 1 else self.layout.select(rows)
         owners = rows[::per] // self.per

@@ -35,8 +35,7 @@ def count_model(
 
     Returns:
         ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: of the model; ``encoder``: of the
-        model without ``readouts``; ``total``;
-        ``macs``: by pass (``text``, ``image``, ``fuse``) and head, and their ``total``.
+        model without ``readouts``; ``total``; ``macs``: by pass (``text``, ``image``, ``fuse``), head and ``total``.
     """
     heads = objectives or {}
     parts, seen = _parts(model), {id(parameter) for parameter in model.parameters()}
@@ -72,7 +71,7 @@ def head_macs(head: nn.Module) -> int:
     """Count multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
     modules: dict[Any, None] = dict.fromkeys(_without_copies(head))
     linear = sum(m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear))
-    return int(linear + sum(math.prod(m.tied) for m in modules if hasattr(m, "tied")))
+    return int(linear + sum(math.prod(size) for m in modules if isinstance(size := getattr(m, "tied", None), tuple)))
 
 
 def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:

@@ -14,12 +14,7 @@ from vlcli.registry import Spec
 
 
 class CrossLayer(nn.Module):
-    """One modality's part of a layer: self-attention, cross-attention and feed-forward (post-norm).
-
-    Args:
-        shape: of the attention; ``key_dim`` is the other modality's width.
-        hidden: width inside the feed-forward.
-    """
+    """One modality's self-attention, cross-attention (keys ``shape.key_dim`` wide) and feed-forward, post-norm."""
 
     def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, attention: Spec | str) -> None:
         super().__init__()
@@ -39,13 +34,8 @@ class CrossEncoder(nn.Module):
     ``cross.N.text`` and with ``both`` ``cross.N.image_to_text`` and ``cross.N.image``.
 
     Args:
-        count: layers.
         shape: of the words' attention; ``key_dim`` is the patches' width.
-        hidden: width inside a feed-forward.
-        across: a pairwise encoding between the modalities.
-        words: a pairwise encoding among words.
-        patches: a pairwise encoding among patches.
-        both: whether patches attend to words.
+        across: a pairwise encoding between the modalities; ``words`` and ``patches`` are those inside each.
         pictures: per example, attended to in turn; each layer is doubled and shares keys, values and encodings.
     """
 

@@ -16,14 +16,8 @@ from vlcli.nn.records import DataSpec, EncoderOutput
 class TextEmbeddings(nn.Module):
     """BERT's embeddings: word + segment + position, normalised.
 
-    Args:
-        positions: token encodings, applied to the sum before the norm.
-        segments: rows of the segment table; 0 for none.
-        frozen_padding: row 0 of the tables gets no gradient, as in LXMERT's code.
-
-    Attributes:
-        words: the word table, an ``nn.Embedding``: what ``Model.word_table`` returns.
-        segments: the segment table; None without one.
+    ``positions`` are token encodings, added before the norm; ``segments`` is the number of rows of the segment table, 0
+    for none. With ``frozen_padding`` row 0 of the tables gets no gradient, as in LXMERT's code.
     """
 
     def __init__(
@@ -64,19 +58,11 @@ def text_layout(text: Text, *, source: int = 0) -> Layout:
 class FeatureEmbeddings(nn.Module):
     """Projected and normalised features with their positions: LXMERT's object embedding with the encoding ``box``.
 
-    Args:
-        features: width of a feature.
-        positions: token encodings, applied after the norm.
+    The token encodings ``positions`` are applied after the norm.
     """
 
     def __init__(
-        self,
-        features: int,
-        dim: int,
-        positions: Iterable[nn.Module] = (),
-        *,
-        eps: float = 1e-12,
-        dropout: float = 0.1,
+        self, features: int, dim: int, positions: Iterable[nn.Module] = (), *, eps: float = 1e-12, dropout: float = 0.1
     ) -> None:
         super().__init__()
         self.project = nn.Linear(features, dim)
@@ -105,11 +91,7 @@ class Pooler(nn.Module):
 
 
 def image_grid(image: str, image_size: int, patch: int, grid: tuple[int, int], model: str) -> tuple[int, int]:
-    """Returns rows and columns of an image's cells: patches of a square of ``pixels``, or the ``grid`` of features.
-
-    Raises:
-        ComponentError: the image is no multiple of the patch.
-    """
+    """Return rows and columns of ``grid``, or of patches of ``pixels``; ComponentError unless these fill the image."""
     if image != "pixels":
         return int(grid[0]), int(grid[1])
     if image_size % patch:
@@ -119,7 +101,7 @@ def image_grid(image: str, image_size: int, patch: int, grid: tuple[int, int], m
 
 
 def patch_embedding(image: str, patch: int, region_dim: int, hidden: int, dropout: float) -> nn.Module:
-    """Returns the convolution over the patches of ``pixels``, or the projection of stored features."""
+    """Return the convolution over the patches of ``pixels``, or the projection of stored features."""
     if image == "pixels":
         return nn.Conv2d(3, hidden, patch, stride=patch)
     return FeatureEmbeddings(region_dim, hidden, eps=1e-6, dropout=dropout)
@@ -134,22 +116,17 @@ def embed_grid(
     model: str,
     size: int | None = None,
 ) -> EncoderOutput:
-    """Embeds pixels or a stored grid of features behind a class token, hides what is masked, adds positions.
+    """Embed M images behind a class token as tokens (M, 1 + cells, D): hide what is masked, and add positions.
+
+    Raises DataError if the batch has no pixels or features, or they are of another size.
 
     Args:
-        images: M images.
-        patch: a convolution over pixels, or :class:`FeatureEmbeddings`.
+        patch: a convolution over pixels, or :class:`FeatureEmbeddings` of a stored grid of features.
         token: the class token (1, 1, D).
         positions: token encodings.
         grid: rows and columns of the cells.
         model: its registered name, for messages.
         size: height and width that pixels must have.
-
-    Returns:
-        Tokens (M, 1 + cells, D) with their layout.
-
-    Raises:
-        DataError: the batch has no pixels or features, or they are of another size.
     """
     layout = Layout.for_grid(*grid, skip=1, device=token.device)
     if isinstance(patch, nn.Conv2d):

@@ -16,15 +16,11 @@ InitStd = float | Literal["auto"]
 
 
 def init_scale(std: InitStd, width: int, published: int = 768) -> float:
-    """Return the standard deviation of initial weights: ``std`` itself, or for ``auto`` that of the width.
+    """Return the standard deviation of initial weights: ``std`` itself, or for ``auto`` that of the hidden ``width``.
 
-    ``auto`` is 0.02 from the published width on, and ``0.02 * (published / width) ** 0.75`` below it: 0.034 at 384,
+    ``auto`` is 0.02 from the ``published`` width on, and ``0.02 * (published / width) ** 0.75`` below it: 0.034 at 384,
     0.077 at 128, 0.129 at 64, near ``1 / sqrt(width)``. With 0.02 a narrow model's attention starts almost uniform, and
     stays so for tens of thousands of examples.
-
-    Args:
-        width: of the hidden states.
-        published: the smallest width for which papers use 0.02.
     """
     return PUBLISHED_STD * max(1.0, published / width) ** 0.75 if std == "auto" else std
 
@@ -38,11 +34,7 @@ class BoxProjection(nn.Linear):
     """
 
     def centre(self, std: float) -> None:
-        """Draw the bias: minus the projection of a middling box, plus noise as large as the projected coordinates.
-
-        Args:
-            std: standard deviation of the weights, which are drawn before.
-        """
+        """Draw the bias for weights drawn with ``std``: minus the projection of a middling box, plus noise."""
         middle = self.weight.new_tensor([0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.06])
         if self.in_features == 5:
             middle = middle[[0, 1, 2, 3, 6]]
@@ -68,11 +60,8 @@ def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]
     """Return the state with weights of another shape fitted to the model; called by ``Model.adapt``.
 
     A weight of a position encoding is passed to that encoding's ``fit_weight``. Weights of a classifier (names that
-    begin with ``head``) of another number of classes are left out. All others stay as they are.
-
-    Args:
-        state: a checkpoint's weights under the model's names.
-        report: gets a line for each weight that was changed or left out.
+    begin with ``head``) of another number of classes are left out. All others stay as they are. ``report`` gets a line
+    for each weight that was changed or left out.
     """
     targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     modules = dict(model.named_modules())
@@ -98,10 +87,7 @@ def initialise_model(
 ) -> None:
     """Initialise the modules of a model with :func:`initialise`, except pairwise encodings, which do it themselves.
 
-    Args:
-        std: standard deviation of weights.
-        kinds: classes of the modules that are initialised.
-        skip: modules that keep their weights, with all that is in them.
+    Modules of other ``kinds``, and those in ``skip`` with all that is in them, keep their weights.
     """
     encodings = [module for module in model.modules() if isinstance(module, PairwisePosition)]
     kept = {part for module in (*encodings, *skip) for part in module.modules()}

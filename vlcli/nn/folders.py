@@ -12,20 +12,15 @@ class Folders:
 
     @classmethod
     def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the options that name a folder or a cached hub name; called before a model is built.
+        """Return the options that name a folder (under the data root or absolute) or a cached hub name.
 
-        Returns:
-            By option a path, under the data root or absolute, or a hub name; empty: the model reads no folder.
+        Called before a model is built; empty: the model reads no folder.
         """
         return {key: options[key] for key in cls.local_files if options.get(key)}
 
     @classmethod
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:  # noqa: ARG003
-        """Return the folder of the model's tokenizer; called for recipes without ``text.vocabulary``.
-
-        Returns:
-            A folder or a hub name; None: the model has no tokenizer.
-        """
+        """Return folder or hub name of the model's tokenizer; called for recipes without ``text.vocabulary``."""
         return None
 
     def bundle_options(self) -> dict[str, Any]:

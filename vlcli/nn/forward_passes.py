@@ -65,7 +65,6 @@ class ForwardPasses:
         return self._pass(("text", id(text)), rows, lambda partial: self.model.encode_text(text, record, **partial))
 
     def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """Encode the M unique images of a view."""
         images, record = self._images(view), self.record
         key = ("image", id(images))
         return self._pass(key, rows, lambda partial: self.model.encode_image(images, record, **partial))
@@ -120,11 +119,7 @@ class ForwardPasses:
 
     @property
     def teacher(self) -> ForwardPasses:
-        """Forward passes of the momentum copy over the same batch: targets of distillation.
-
-        Raises:
-            AttributeError: no objective of the stage sets ``teacher_momentum``.
-        """
+        """Passes of the momentum copy over the same batch; AttributeError if no objective sets ``teacher_momentum``."""
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
         return self._teacher

@@ -34,12 +34,7 @@ class HeadTransform(nn.Module):
 
 
 class TwoLayerHead(nn.Module):
-    """Two linear layers with GELU and a norm between them.
-
-    Args:
-        wide: width between.
-        norm_first: norm before GELU (VLMo, ViLT) or after it (LXMERT).
-    """
+    """Two linear layers with GELU and a norm between: before GELU (``norm_first``: VLMo, ViLT) or after it (LXMERT)."""
 
     def __init__(self, dim: int, wide: int, outputs: int, eps: float, norm_first: bool = False) -> None:
         super().__init__()
@@ -105,27 +100,20 @@ def vlmo_pair(dim: int, outputs: int) -> nn.Module:
 
 
 def register_head(name: str, builder: Callable[[int, int], nn.Module]) -> None:
-    """Add a head: ``builder(width_in, outputs)``; a plugin calls it when it is imported.
-
-    Raises:
-        ComponentError: another head has this name.
-    """
+    """Add a head ``builder(width_in, outputs)``; raise ComponentError if another head has its name."""
     if name in registry.names("heads") and registry.load("heads", name) is not builder:
         raise ComponentError("Two heads have one name.", got=repr(name))
     registry.register("heads", name, builder)
 
 
 def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str | None = None) -> nn.Module:
-    """Build and initialise the head of a role.
+    """Build and initialise the head of a role; ComponentError if there is none, or two packages have its name.
 
     Args:
         role: ``mlm``, ``matching``, ``answer``, ``pair`` (two pictures), ``label`` or one of the model's own.
         dim_in: width of the input (twice the model's for two pictures).
         outputs: number of scores.
         choice: of the recipe, instead of the model's.
-
-    Raises:
-        ComponentError: there is no such head, or two packages have one of this name.
     """
     name = choice or model.heads.get(role) or ROLES.get(role, "linear")
     head: nn.Module = registry.load("heads", name)(dim_in, outputs)

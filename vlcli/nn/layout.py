@@ -28,8 +28,8 @@ class Layout(Tensors):
 
     Attributes:
         route: (B, T) number of the projections or expert of a token.
-        source: (B, T) number of its sentence or image (0, 1, ...). A visual concept has the route of text and the
-            source of its image.
+        source: (B, T) number of its sentence or image from 0; a visual concept has the route of text and the source of
+            its image.
         index: (B, T) 0-based place in its sentence; -1 for other tokens.
         centre: (B, T, 2) row and column on its image, in cells of a grid or in [0, 1] for boxes; NaN for other tokens.
         special: (B, T) bool: class tokens and separators, which have no place.
@@ -87,7 +87,6 @@ class Layout(Tensors):
         return layout if device is None else layout.to(device)
 
     def __len__(self) -> int:
-        """Return the number of tokens of a row."""
         return self.route.shape[1]
 
     def __add__(self, other: Layout) -> Layout:
@@ -106,11 +105,9 @@ class Layout(Tensors):
         return Layout(**joined, grid=grid, boxes=boxes, runs=runs)
 
     def expand(self, rows: int) -> Layout:
-        """Expand a leading dimension of 1 to ``rows``."""
         return self if self.route.shape[0] == rows else self.map(lambda each: each.expand(rows, *each.shape[1:]))
 
     def with_route(self, route: int) -> Layout:
-        """Return the same places with another route."""
         return replace(self, route=torch.full_like(self.route, route), runs=((route, self.route.shape[1]),))
 
     def cut(self, start: int, stop: int) -> Layout:
@@ -125,13 +122,9 @@ class Layout(Tensors):
         return [(end - count, end) for (kind, count), end in zip(runs, ends, strict=True) if kind == route]
 
     def grouped(self, sets: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
-        """Group the flattened tokens (B * T) by the set of their route; computed once per layout.
+        """Return indices of the flattened tokens (B * T) by the set of their route, and those that restore the order.
 
-        Args:
-            sets: the set of each route.
-
-        Returns:
-            Indices of each set's tokens, and the indices that put their concatenation back in order.
+        ``sets`` holds the set of each route; the result is computed once per layout.
         """
         cache: dict[tuple[int, ...], tuple[list[Tensor], Tensor]] = self.__dict__.setdefault("_grouped", {})
         if sets not in cache:

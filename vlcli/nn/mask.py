@@ -18,13 +18,7 @@ from vlcli.nn.layout import Layout
 
 @dataclass
 class Packing:
-    """Indices of the real tokens of a padded batch.
-
-    Attributes:
-        places: (K,) of the flattened (B * T).
-        rows: B.
-        length: T.
-    """
+    """Indices ``places`` (K,) of the real tokens of a padded batch, flattened from ``rows`` x ``length``."""
 
     places: Tensor
     rows: int
@@ -66,8 +60,8 @@ class AttentionMask:
     Attributes:
         keys: (B, Tk) bool, False at padding; None: no padding.
         causal: queries attend to no later key; the last query has the place of the last key (cached decoding).
-        prefix: with ``causal``: every query attends to so many first keys, and these attend only to one another
-            (sequence-to-sequence masks); an int or (B,) integers.
+        prefix: with ``causal``: number or (B,) numbers of first keys to which every query attends, and which attend
+            only to one another (sequence-to-sequence masks).
         window: a query attends to keys at most this far from its place.
         dense: (B, Tq, Tk) or (B, H, Tq, Tk) bool, True where attention is allowed by this too.
     """
@@ -81,12 +75,10 @@ class AttentionMask:
 
     @classmethod
     def sequence_to_sequence(cls, valid: Tensor, prefix: int, causal: Tensor | None) -> AttentionMask:
-        """The mask of rows of which some generate: a token behind the prefix sees the prefix and tokens up to itself.
+        """Return the mask of rows, some of which generate: tokens behind the prefix see it and earlier tokens.
 
-        Args:
-            valid: (B or 1, T) real tokens.
-            prefix: first tokens, which see one another.
-            causal: (B,) rows that generate; in the others all tokens are prefix. None: no row does.
+        ``valid`` (B or 1, T) are real tokens, the first ``prefix`` of which see one another. Rows that are not
+        ``causal`` (B,) are all prefix; None: no row generates.
         """
         if causal is None:
             return cls(valid)
@@ -114,8 +106,6 @@ class AttentionMask:
         return self._tensors[key]
 
     def select(self, rows: Tensor) -> AttentionMask:
-        """Return the mask of ``rows`` of the batch."""
-
         def pick(tensor: Tensor | None) -> Tensor | None:
             return tensor if tensor is None or len(tensor) == 1 else tensor[rows]
 

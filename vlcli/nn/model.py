@@ -32,25 +32,21 @@ class Model(Folders, Shaped):
 
     Attributes:
         paper: source, for ``vlcli show``.
-        capabilities: see above.
         fuse_takes: inputs of :meth:`fuse`: ``encodings``, which ``encode_text`` and ``encode_image`` return (LXMERT,
             ALBEF), or ``embeddings``, which ``embed_text`` and ``embed_image`` return (single-stream models).
-        many_images: whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each
-            in turn.
-        describes_boxes: with the capability ``boxes``: whether ``encode_image`` returns one state for each given box.
-        supports_partial_output: whether ``encode_text``, ``encode_image`` and ``fuse`` accept ``rows``: the tokens
-            whose last layer is needed (``all``, ``text`` or ``pooled``).
+        many_images: :meth:`fuse` takes the images of an example as one sequence; else each in turn.
+        describes_boxes: with the capability ``boxes``: ``encode_image`` returns one state for each given box.
+        supports_partial_output: ``encode_text``, ``encode_image`` and ``fuse`` accept ``rows``: the tokens whose last
+            layer is needed (``all``, ``text`` or ``pooled``).
         readouts: names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder.
         slots: slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets.
         heads: registered head that the paper uses, by role (``mlm``, ``matching``, ``answer``, ``pair``, ``label``);
-            read by ``build_head``. A role that is not here gets its usual head.
+            other roles get their usual head (``build_head``).
         init_from: parts that start from an objective's head if a checkpoint lacks them: ``decoder.head.`` from
             ``mlm.head.``; of several heads the first that the checkpoint holds.
         grid: rows and columns of the image tokens, if they form one grid.
-        output_hidden_states: layers whose output ``encode_image`` returns in ``EncoderOutput.layers``: 0 is the input
-            of the first layer.
-        own_classes: rows of the model's image classifier; :meth:`encode_image` returns its logits as
-            ``extra["logits"]``.
+        output_hidden_states: layers whose output ``encode_image`` returns in ``EncoderOutput.layers``; 0: the input.
+        own_classes: rows of the model's image classifier, whose logits are :meth:`encode_image`'s ``extra["logits"]``.
         init_std: standard deviation of initial weights, heads included; BERT's 0.02 suits hidden sizes near 768.
     """
 
@@ -76,20 +72,12 @@ class Model(Folders, Shaped):
 
     @property
     def dim(self) -> int:
-        """Hidden size D of the states that the model returns; read by objectives when they build their heads.
-
-        Returns:
-            The hidden size.
-        """
+        """Hidden size D of the states that the model returns; read by objectives when they build their heads."""
         raise self._cannot("dim")
 
     @property
     def pooled_dim(self) -> int:
-        """Width of ``FusionOutput.pooled``; read by objectives when they build the heads of pairs.
-
-        Returns:
-            The hidden size, unless the model says otherwise.
-        """
+        """Width of ``FusionOutput.pooled``; read by objectives when they build the heads of pairs."""
         return self.dim
 
     def input_spec(self) -> InputSpec:
@@ -103,10 +91,8 @@ class Model(Folders, Shaped):
     def fit_regions(self, rows: Tensor) -> None:
         """Take statistics of region features; called once per training from random weights, before the first step.
 
-        A model that overrides this keeps them in buffers (:class:`vlcli.nn.Whitening`).
-
         Args:
-            rows: features (N, F) of regions of training images.
+            rows: features (N, F) of regions of training images, for buffers such as :class:`vlcli.nn.Whitening`.
         """
 
     def embed_text(self, text: Text) -> EncoderOutput:
@@ -161,15 +147,13 @@ class Model(Folders, Shaped):
         Called when ``contrast`` and ``sigmoid-contrast`` are built: they then add neither projections nor a scale.
 
         Returns:
-            The logarithm of the factor of a cosine, and the bias that is added to it (None: none), both scalars; None
-            for a model without projections.
+            The logarithm of the factor of a cosine, and the bias added to it or None, both scalars; None for a model
+            without projections.
         """
         return None
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Let text and image attend to each other (capability ``fuse``).
-
-        Called by ``ForwardPasses.fused``, ``fuse_rows`` and decoding.
+        """Let text and image attend to each other (capability ``fuse``); called by ``ForwardPasses`` and decoding.
 
         Args:
             text: P rows, encoded or embedded as ``fuse_takes`` says.
@@ -183,11 +167,7 @@ class Model(Folders, Shaped):
 
     @property
     def depth(self) -> int:
-        """Number of layers that ``output_hidden_states`` may name; read when an objective chooses layers. 0: none.
-
-        Returns:
-            The number of layers.
-        """
+        """Number of layers that ``output_hidden_states`` may name; read when an objective chooses layers. 0: none."""
         return 0
 
     def pyramid(self, images: Images) -> list[Tensor]:
@@ -221,9 +201,7 @@ class Model(Folders, Shaped):
         raise self._cannot("detect")
 
     def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
-        """Losses against given boxes (capability ``detect``).
-
-        Called once per training step by the objective ``detection``.
+        """Losses against given boxes (capability ``detect``); called by the objective ``detection`` in each step.
 
         Args:
             images: M images with pixels, boxes and labels.
@@ -247,9 +225,7 @@ class Model(Folders, Shaped):
         raise self._cannot("start")
 
     def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Decode one word piece (capability ``generate``).
-
-        Called once per piece and beam. ``cache`` itself is not changed.
+        """Decode one word piece (capability ``generate``) without changing ``cache``; called once per piece and beam.
 
         Args:
             ids: (P,) first the class token (``data_spec.cls_id``), then the piece chosen last.
@@ -261,9 +237,7 @@ class Model(Folders, Shaped):
         raise self._cannot("step")
 
     def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
-        """Return the hidden states of a causal decoder (capability ``decode``).
-
-        Called by objectives that train on whole sentences.
+        """Run a causal decoder (capability ``decode``); called by objectives that train on whole sentences.
 
         Args:
             text: N whole sentences, the class token first; no word piece sees a later one.

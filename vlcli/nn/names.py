@@ -52,7 +52,7 @@ _VIT_PATTERNS = (
 
 
 def translate(name: str, table: Mapping[str, str]) -> str | None:
-    """Replaces the beginning of a name by that of the first entry that fits; None where none does.
+    """Replace the beginning of a name by that of the first entry that fits; None where none does.
 
     >>> translate("norm.weight", {"norm.": "LayerNorm."})
     'LayerNorm.weight'
@@ -68,13 +68,10 @@ def substitute(name: str, patterns: Iterable[tuple[str, str | Callable[[re.Match
 
 
 def layer_number(name: str, stacks: Mapping[str, int], above: tuple[str, ...], depth: int) -> int:
-    """Returns the depth of a parameter for ``Model.layer_of``: 0 of embeddings, ``depth`` + 1 above the last layer.
+    """Return the depth of a parameter for ``Model.layer_of``: 0 of embeddings, ``depth`` + 1 above the last layer.
 
-    Args:
-        name: of the parameter.
-        stacks: beginnings of names that end before a layer's number, with the depth of what lies below layer 0.
-        above: beginnings of names that lie above all layers.
-        depth: of the last layer.
+    ``stacks`` are beginnings of names before a layer's number, with the depth below layer 0; ``above`` beginnings of
+    names above all layers.
     """
     for prefix, below in stacks.items():
         if name.startswith(prefix):
@@ -83,7 +80,7 @@ def layer_number(name: str, stacks: Mapping[str, int], above: tuple[str, ...], d
 
 
 def modern_norms(name: str) -> str:
-    """Replaces the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
+    """Replace the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
     return substitute(name, ((r"\.beta$", ".bias"), (r"\.gamma$", ".weight")))
 
 
@@ -94,13 +91,7 @@ def without_prefix(state: Mapping[str, Tensor], *prefixes: str) -> State:
 
 
 def from_public(state: Mapping[str, Tensor], names: Iterable[str], public_name: PublicName) -> State:
-    """Returns a published state under a model's names; weights that the model has no name for keep theirs.
-
-    Args:
-        state: published weights.
-        names: the model's names.
-        public_name: of one of them.
-    """
+    """Return a published state under a model's ``names``; weights that the model has no name for keep theirs."""
     renamed, used = {}, set()
     for name in names:
         theirs, third = public_name(name)
@@ -129,14 +120,9 @@ def has_vit_names(state: Iterable[str]) -> bool:
 
 
 def from_vit(state: Mapping[str, Tensor], stack: str) -> State:
-    """Returns a state of transformers' ViT or DeiT under our names; its pooler is left out.
+    """Return a state of any class of transformers' ViT or DeiT (versions 4 and 5) under our names, without its pooler.
 
-    Args:
-        state: of any of its classes, as transformers 4 or 5 writes it.
-        stack: name of the :class:`~vlcli.nn.Stack`.
-
-    Returns:
-        Weights by our names; classifiers are ``head`` and ``head_dist``.
+    ``stack`` names the :class:`~vlcli.nn.Stack`; classifiers become ``head`` and ``head_dist``.
     """
     patterns = [
         (r"^(?:vit|deit)\.", ""),

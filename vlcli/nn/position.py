@@ -66,7 +66,6 @@ class Slot:
         return replace(self, takes=self.takes - {kind}, closed=why)
 
     def pairs(self) -> frozenset[tuple[Sort, Sort]]:
-        """Return the sorts of query and key that meet."""
         return frozenset(product(self.holds, self.keys or self.holds))
 
 
@@ -81,11 +80,11 @@ class AttentionShape:
     Attributes:
         dim: width of the tokens.
         heads: attention heads; ``head_dim`` is ``dim / heads``.
-        layers: how many layers share the module.
+        layers: number of layers that share the module.
         key_dim: width of the key/value tokens in cross-attention, if it differs; 0: ``dim``.
         dropout: of the attention probabilities.
-        cross: whether queries and keys are different sequences.
-        routes: how many routes the layouts use.
+        cross: queries and keys are different sequences.
+        routes: number of routes that the layouts use.
     """
 
     dim: int
@@ -98,16 +97,11 @@ class AttentionShape:
 
     @property
     def head_dim(self) -> int:
-        """Width of one head."""
         return self.dim // self.heads
 
 
 class Position(nn.Module):
-    """Base of :class:`TokenPosition` and :class:`PairwisePosition`.
-
-    Args:
-        shape: of the stack that follows, or that it serves.
-    """
+    """Base of :class:`TokenPosition` and :class:`PairwisePosition`; ``shape`` is that of the stack."""
 
     kind: ClassVar[PositionKind]
 
@@ -127,41 +121,23 @@ class Position(nn.Module):
         return ""
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Convert this encoding's weights to another grid; called by models that load weights of another image size.
+        """Convert this encoding's tensors by name from a grid of ``old`` rows and columns to one of ``new``.
 
-        Args:
-            state: the encoding's tensors by name.
-            old: rows and columns of the weights' grid.
-            new: rows and columns of this model's grid.
-
-        Returns:
-            Tensors that fit ``new``.
+        Called by models that load weights of another image size.
         """
         return state
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """Reshape a checkpoint weight to this module's shape.
+        """Reshape a checkpoint's ``value`` to this module's shape, that of ``wanted``.
 
         Called by :func:`vlcli.nn.fitting.fit_weights` for each weight of this encoding whose shape differs. The default
-        returns ``value``; loading then reports the two shapes.
-
-        Args:
-            name: of the weight in the model's state.
-            value: the checkpoint's tensor.
-            wanted: this module's tensor.
-            report: gets one line on what was changed.
-
-        Returns:
-            A tensor of the shape of ``wanted``, or ``value``.
+        returns ``value``; loading then reports the two shapes. ``report`` gets one line on what was changed.
         """
         return value
 
 
 class TokenPosition(Position):
     """An encoding that changes tokens once, before a stack.
-
-    Args:
-        shape: of the stack that follows.
 
     Attributes:
         encodes: sorts of tokens that it changes; a slot that holds none of them refuses it.
@@ -194,13 +170,10 @@ class TokenPosition(Position):
 class PairwisePosition(Position):
     """An encoding of pairs of tokens, called inside attention; every method's default does nothing.
 
-    Args:
-        shape: of the stack it serves.
-
     Attributes:
         encodes: sorts of query and key whose relation it encodes, made with ``within`` and ``between``; a slot where no
             such pair meets refuses it.
-        uses_weights: whether :meth:`values` must be called, so that attention has to keep its probabilities.
+        uses_weights: :meth:`values` must be called, so that attention has to keep its probabilities.
         foreign_options: options that ``vlcli.foreign.equip`` sets unless its caller does.
     """
 
@@ -292,10 +265,9 @@ class PairwisePosition(Position):
         return None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Compute a layer's attention as a whole, in place of :meth:`logits` and :meth:`values`.
+        """Compute a layer's attention as a whole, if that is faster than :meth:`logits` and :meth:`values`.
 
-        Called once per layer after :meth:`rotate` if there is no mask, dropout or recorder. For encodings with a way
-        that is faster than a term for all pairs.
+        Called once per layer after :meth:`rotate` if there is no mask, dropout or recorder.
 
         Args:
             q: (B, H, Tq, d) queries, not scaled.
@@ -305,7 +277,7 @@ class PairwisePosition(Position):
             layer: number of the layer.
 
         Returns:
-            (B, H, Tq, d), as the other methods would lead to; None: use them.
+            (B, H, Tq, d), equal to what the other methods give; None: use them.
         """
         return None
 

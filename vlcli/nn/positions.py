@@ -23,18 +23,14 @@ PositionChoice = Spec | str | list[Spec | str] | None
 def build_positions(
     choice: Any, shape: AttentionShape, slot: Slot | None = None
 ) -> tuple[nn.ModuleList, PairwisePosition | None]:
-    """Build the position encodings of one stack, and refuse those that would have no effect in ``slot``.
+    """Build the position encodings of one stack: token encodings in order, and the pairwise ones as one module or None.
+
+    Raises ComponentError if an encoding would have no effect (with the reason and the slots that take it), or without a
+    slot.
 
     Args:
         choice: a name, a mapping with ``name``, a list of these, or None.
         slot: one of ``Model.slots``, or another one for encodings that no recipe chooses.
-
-    Returns:
-        Token encodings in order, and the pairwise ones as one module or None.
-
-    Raises:
-        ComponentError: an encoding would have no effect (with the reason and the slots that take it), or there is no
-            slot.
     """
     if slot is None:
         raise ComponentError(
@@ -61,10 +57,7 @@ def chosen(choice: Any) -> list[Any]:
 def with_grid(choice: Any, grid: tuple[int, int], specials: int = 1) -> list[Spec]:
     """Return the encodings of a picture's slot, with the table of ``learned`` sized by the picture's grid.
 
-    Args:
-        choice: a name, a mapping with ``name``, a list of these, or None.
-        grid: rows and columns of the picture.
-        specials: class tokens before it.
+    ``grid`` are rows and columns of the picture, ``specials`` the class tokens before it.
     """
     specs = map(as_spec, chosen(choice))
     sized = {"learned": {"specials": specials, "grid": list(grid)}}
@@ -80,7 +73,6 @@ class CombinedPairwise(PairwisePosition):
         self.uses_weights = any(part.uses_weights for part in parts)
 
     def each(self) -> Iterator[PairwisePosition]:
-        """Iterate over the encodings in order."""
         return cast("Iterator[PairwisePosition]", iter(self.parts))
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
@@ -123,7 +115,6 @@ class LearnedPosition(TokenPosition):
     """A learned vector per place in a sentence, or per cell of a grid; other tokens stay as they are.
 
     Args:
-        shape: of the stack that follows.
         length: rows of a sentence's table.
         grid: rows and columns of an image's table, instead of a sentence's.
         specials: class tokens before a grid that have a row of their own.
@@ -158,11 +149,9 @@ class LearnedPosition(TokenPosition):
         count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
         checked = not torch.compiler.is_exporting() and layout.grid is None and layout.boxes is None
         if checked and count > len(self.table.weight):
-            what, hint = (
-                "A text is longer than the position table.",
-                "lower text.length, or raise the position's length",
-            )
-            raise DataError(what, got=f"{count} pieces", expected=f"at most {len(self.table.weight)}", hint=hint)
+            what, expected = "A text is longer than the position table.", f"at most {len(self.table.weight)}"
+            hint = "lower text.length, or raise the position's length"
+            raise DataError(what, got=f"{count} pieces", expected=expected, hint=hint)
         return layout.index
 
     def _by_cell(self, layout: Layout) -> Tensor:
@@ -189,7 +178,6 @@ class LearnedPosition(TokenPosition):
         return {**state, "table.weight": torch.cat([front, grown.flatten(2)[0].T.to(table.dtype)])}
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """A square grid's table interpolated to this grid; of a sentence's table the first rows."""
         value = value[0] if value.dim() == 3 else value  # (1, T, D) in files of vision transformers
         if self.grid is None and value.shape[1:] == wanted.shape[1:] and len(value) > len(wanted):
             report.append(f"{name}: the first {len(wanted)} of {len(value)} rows")
@@ -205,7 +193,6 @@ class SinusoidPosition(TokenPosition):
     """Fixed sines and cosines: 1-D of the index in a sentence, 2-D of the place on an image.
 
     Args:
-        shape: of the stack that follows.
         temperature: the longest wavelength is 2 pi times this.
         normalise: measure places on a grid as shares of its size, times 2 pi, as DETR does; boxes always are.
     """
@@ -239,7 +226,6 @@ class BoxPosition(TokenPosition):
     """Box coordinates, projected, normalised and averaged with the token of the box (LXMERT).
 
     Args:
-        shape: of the stack that follows.
         numbers: 4: x1, y1, x2, y2 (LXMERT); 5: and area (DiMBERT); 7: and width, height, area (UNITER).
         combine: ``mean`` of token and box (LXMERT), or ``add``.
         norm: whether the projected box is normalised.
@@ -279,9 +265,6 @@ def match_normalised(positions: Iterable[nn.Module]) -> None:
     Narrow models that read stored features call it: beside features with a standard deviation of 1, positions drawn
     with ``init_std`` are noise. The mean over the grid is subtracted, since slow waves hardly change within a small
     grid (on four by four cells at width 64, nine tenths of the squared norm are alike in every cell).
-
-    Args:
-        positions: token encodings; only learned tables of a grid are changed.
     """
     for position in positions:
         if isinstance(position, LearnedPosition) and position.grid is not None:

@@ -17,17 +17,11 @@ class DataSpec:
 
     Attributes:
         vocab_size: rows of the word table (bert-base-uncased: 30,522).
-        pad_id: padding.
-        unk_id: unknown piece.
-        cls_id: [CLS].
-        sep_id: [SEP].
-        mask_id: [MASK].
         text_length: longest text in pieces, specials included.
-        regions: regions per image.
+        regions: per image.
         region_dim: width of a region feature.
         region_classes: detector classes without background.
-        region_attributes: detector attributes.
-        answers: answers or labels of a classification head, in order.
+        answers: or labels of a classification head, in order.
         class_names: of given boxes, in the order of the class numbers; empty: they have no names.
         class_ids: numbers of these classes in the annotation file (COCO: 1 to 90 with gaps).
         attribute_names: of given boxes.
@@ -63,19 +57,16 @@ class InputSpec:
     """Inputs of a model; the data pipeline loads no others.
 
     Attributes:
-        text: tokenised text.
         regions: region features from a store.
         grid: with ``regions``: rows and columns, if regions must be the cells of a grid.
         concepts: visual concepts from a store.
-        pixels: images.
         size: height and width of pixel input; None keeps the image's proportions.
         short: without ``size``: pixels of the shorter side; 0 keeps the image's size.
         long: with ``short``: most pixels of the longer side; 0 for no limit.
-        mean: per channel, of values in [0, 1].
-        std: per channel.
+        mean: per channel, of values in [0, 1]; so is ``std``.
         boxes: with ``pixels``: given boxes and their labels.
         label_maps: with ``pixels``: the class of every pixel.
-        cased: whether the text is cased.
+        cased: the text keeps upper case.
     """
 
     text: bool = False
@@ -100,7 +91,7 @@ class EncoderOutput(Tensors):
     Attributes:
         hidden: (N, T, D).
         layout: of the tokens.
-        pooled: (N, D) one vector per row, if the model has one.
+        pooled: (N, D), if the model has one vector per row.
         layers: hidden states of the layers in ``Model.output_hidden_states``.
         extra: tensors (N, ...) of a model for its own objectives, by name.
         number: (N,) number of the picture in its example, if several are fused one by one.
@@ -124,13 +115,9 @@ class EncoderOutput(Tensors):
 
 @dataclass
 class FusionOutput(Tensors):
-    """P fused (text, image) pairs.
+    """P fused (text, image) pairs: states of text (P, T, D) and image tokens (P, R, D), and a ``pooled`` vector (P, D).
 
-    Attributes:
-        text: states of the text tokens (P, T, D).
-        image: states of the image tokens (P, R, D).
-        pooled: (P, D), one vector per pair.
-        images: K pictures per example that were fused one by one: pairs come in runs of K, P = B * K.
+    ``images`` is the number K of pictures per example that were fused one by one: pairs come in runs of K, P = B * K.
     """
 
     text: EncoderOutput
@@ -147,10 +134,8 @@ class FusionOutput(Tensors):
 class DetectionOutput(Tensors):
     """Objects found in M images, at most N in each.
 
-    Attributes:
-        boxes: (M, N, 4) x1, y1, x2, y2 as shares of the image's width and height.
-        labels: (M, N) 0-based class, numbered as in the given boxes; -1 at padding.
-        scores: (M, N) confidence; 0 at padding.
+    ``boxes`` (M, N, 4) are x1, y1, x2, y2 as shares of width and height; ``labels`` (M, N) 0-based classes, numbered as
+    in the given boxes, -1 at padding; ``scores`` (M, N) confidences, 0 at padding.
     """
 
     boxes: Tensor
@@ -166,11 +151,9 @@ class DetectionOutput(Tensors):
 
 @dataclass
 class Recorder:
-    """Keeps attention probabilities, and their gradients for Grad-CAM.
+    """Keeps attention probabilities by name, e.g. ``cross.4.text_to_image``: (P, H, Tq, Tk).
 
-    Attributes:
-        attention: probabilities by name, e.g. ``cross.4.text_to_image``: (P, H, Tq, Tk).
-        gradients: whether the probabilities retain their gradient.
+    With ``gradients`` the probabilities retain their gradient (Grad-CAM).
     """
 
     attention: dict[str, Tensor] = field(default_factory=dict)

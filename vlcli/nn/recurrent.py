@@ -9,7 +9,7 @@ from torch import Tensor, nn
 def recurrent_states(cell: nn.GRU | nn.LSTM, inputs: Tensor) -> Tensor:
     """Return the states (N, T, D) of a layer with one direction for inputs (N, T, C).
 
-    torch.export unrolls the layer for the length that it was traced with; in a graph of ONNX its operator takes any.
+    torch.export unrolls the layer for the length that it was traced with; ONNX's operator takes any.
     """
     if not torch.onnx.is_in_onnx_export():
         states: Tensor = cell(inputs)[0]

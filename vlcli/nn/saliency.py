@@ -28,15 +28,9 @@ def word_layers(record: Recorder, text: int, image: int) -> list[str]:
 
 
 def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:
-    """Return the last layer that matches a pattern, or without pattern the one at ``share`` of the depth.
+    """Return the last layer that matches a pattern (``cross.2.*``), or without one that at ``share`` of the depth.
 
-    Args:
-        names: in the order of the layers.
-        pattern: such as ``cross.2.*``.
-        share: 0.5: the middle, of two the lower (ALBEF: the third of six); 1: the last.
-
-    Raises:
-        UsageError: none matches.
+    A ``share`` of 0.5 is the middle, of two the lower (ALBEF: the third of six). Raises UsageError if none matches.
     """
     known = list(names)
     fits = [name for name in known if pattern is None or fnmatch.fnmatchcase(name, pattern)]
@@ -47,15 +41,10 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
 
 
 def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: bool = False) -> Tensor:
-    """Multiply attention by the positive part of its gradient: (P, T, R).
+    """Multiply attention by the positive part of its gradient: (P, T, R); UsageError if there is no such head.
 
-    Args:
-        weights: (P, H, T, R) recorded probabilities, of which ``score`` is a function.
-        score: (P,).
-        head: one head; None: the mean of all.
-
-    Raises:
-        UsageError: there is no such head.
+    ``weights`` (P, H, T, R) are recorded probabilities, of which ``score`` (P,) is a function. Without ``head`` the
+    result is the mean of all.
     """
     if head is not None and not 0 <= head < weights.shape[1]:
         raise UsageError("No such head.", where="head", got=str(head), expected=f"0 to {weights.shape[1] - 1}")
@@ -66,14 +55,10 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
 
 @dataclass
 class WordMaps:
-    """Grad-CAM of P pairs.
+    """Grad-CAM ``maps`` (P, T, R) of P pairs by word and image token, in the layer ``name``.
 
-    Attributes:
-        maps: (P, T, R) by word and image token.
-        words: (P, T) bool, real tokens of the sentence.
-        special: (P, T) bool, class tokens and separators.
-        image: layout of the image tokens.
-        name: of the layer.
+    ``words`` (P, T) bool marks real tokens of the sentence, ``special`` (P, T) class tokens and separators; ``image``
+    is the layout of the image tokens.
     """
 
     maps: Tensor
@@ -91,13 +76,9 @@ class WordMaps:
 def word_maps(
     step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
 ) -> WordMaps:
-    """Compute Grad-CAM of each example's fused pair in one layer.
+    """Compute Grad-CAM of each example's fused pair in one layer; UsageError if there is no such layer or head.
 
-    Args:
-        step: passes recorded with gradients (``Recorder(gradients=True)``), with one picture per example.
-        score: (B,), of the same passes.
-        layer: a pattern; None: the middle layer.
-        head: one head; None: all.
+    Arguments are as in :func:`image_maps`, with one picture per example; without ``layer`` it is the middle one.
     """
     fused = step.fused()
     (rows, count), regions = fused.text.hidden.shape[:2], fused.image.hidden.shape[1]
@@ -110,7 +91,7 @@ def word_maps(
 def image_maps(
     step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
 ) -> tuple[Tensor, Layout]:
-    """Compute Grad-CAM of each example's score on the attention of its picture's class token.
+    """Compute Grad-CAM of each example's score on its picture's class token: (B, R), and the R tokens' layout.
 
     Examples of one picture share its pass, not its gradient: they are differentiated in turns.
 
@@ -118,13 +99,7 @@ def image_maps(
         step: passes recorded with gradients (``Recorder(gradients=True)``).
         score: (B,), such as the cosine of text and picture, of the same passes.
         layer: a pattern; None: at three quarters of the depth (ALBEF: the ninth of twelve).
-        head: one head; None: all.
-
-    Returns:
-        (B, R), and the layout of the R image tokens.
-
-    Raises:
-        UsageError: no such layer or head.
+        head: one head; None: all. UsageError: no such layer or head.
     """
     states, rows = step.image(), step.pairs()[1]
     tokens, kept = states.hidden.shape[1], step.record.attention

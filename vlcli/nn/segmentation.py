@@ -71,11 +71,8 @@ class LightHead(nn.Module):
 class UPerHead(nn.Module):
     """UPerNet: pooled context of the coarsest map, then a feature pyramid, all levels joined at the finest.
 
-    Args:
-        channels: of the maps, finest first.
-        width: inside the head.
-        scales: sides of the pooled maps.
-        dropout: of whole channels before the classifier.
+    ``channels`` are those of the maps, finest first, ``width`` that inside the head, ``scales`` the sides of the pooled
+    maps; ``dropout`` is of whole channels before the classifier.
     """
 
     paper = "UPerNet, Xiao et al., ECCV 2018, arXiv:1807.10221"
@@ -129,11 +126,10 @@ class PlainHead(nn.Module):
 
 
 class Maps(nn.Module):
-    """Reads a model's maps: its ``pyramid``, or the hidden states of some layers.
+    """Reads a model's maps: its ``pyramid``, or the hidden states of some layers (ComponentError if it has neither).
 
-    Args:
-        layers: 1-based; None: the last layer, with ``levels`` four of them evenly (of 12: 3, 6, 9, 12).
-        levels: make a pyramid of the layers (UPerNet).
+    ``layers`` are 1-based; None: the last layer, or four of them evenly (of 12: 3, 6, 9, 12) for ``levels``, a pyramid
+    of the layers (UPerNet).
     """
 
     def __init__(self, model: Model, layers: Sequence[int] | None, levels: bool) -> None:

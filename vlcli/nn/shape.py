@@ -17,7 +17,7 @@ class NetworkShape:
     Attributes:
         width: largest hidden size of the layers.
         depth: layers on the longest path from an input to the output; 0: no layer has a layer norm.
-        post_norm: whether a layer normalises after its residual (BERT); deep ones then need small rates.
+        post_norm: a layer normalises after its residual (BERT); deep ones then need small rates.
         factor: of the rule's rate, for models whose trials showed that they need another one.
     """
 
@@ -36,9 +36,6 @@ class Shaped(nn.Module):
 
         Layers are the innermost elements of lists that hold a layer norm. ``layer_of`` tells how many of them follow
         one another; without it all do. By default a layer normalises after its residual.
-
-        Returns:
-            The shape that the modules have, unless the model overrides this.
         """
         layers = {name: layer for name, layer in _layers(self) if any(p.requires_grad for p in layer.parameters())}
         widths = [norm.normalized_shape[-1] for layer in layers.values() for norm in _norms(layer)]
@@ -48,13 +45,9 @@ class Shaped(nn.Module):
         return NetworkShape(width, max(depths, default=0) or len(layers), not all(map(_pre_norm, layers.values())))
 
     def layer_of(self, name: str) -> int | None:
-        """Return the depth of a parameter, for layer-wise decay of the learning rate; called when training starts.
+        """Return the depth of a parameter by name: 0 for embeddings, n for the n-th layer; None without a depth.
 
-        Args:
-            name: of the parameter, as in ``named_parameters``.
-
-        Returns:
-            0 for embeddings, n for the n-th layer; None for parameters without a depth.
+        Called when training starts, for layer-wise decay of the learning rate.
         """
         return None
 

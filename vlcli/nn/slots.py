@@ -1,7 +1,6 @@
 """Checks that position encodings have an effect in their slots, and that a model keeps every encoding.
 
-A model declares its slots in ``Model.slots`` and passes each to ``build_positions``, which refuses an encoding that
-would have no effect in it. :func:`build_model` then checks that the model kept every encoding.
+A model declares its slots in ``Model.slots`` and passes each to ``build_positions``.
 """
 
 from __future__ import annotations
@@ -30,13 +29,8 @@ _building: ContextVar[dict[str, list[Position]] | None] = ContextVar("_building"
 def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
     """Build the model that a recipe names, and check that it keeps every position encoding and attention.
 
-    Args:
-        spec: a registered name, or a mapping with ``name`` and parameters.
-        data_spec: sizes that come from the data.
-
-    Raises:
-        ComponentError: the name or a parameter is wrong, an encoding would have no effect in its slot, or the model
-            does not keep an encoding or an attention.
+    Raises ComponentError if the name or a parameter is wrong, an encoding would have no effect in its slot, or the
+    model does not keep an encoding or an attention.
     """
     built: dict[str, list[Position]] = {}
     token = _building.set(built)
@@ -77,11 +71,7 @@ def position_parameters(model: Any) -> list[str]:
 
 
 def require(encoding: Position, slot: Slot, layers: int = 1) -> None:
-    """Refuse an encoding that would have no effect in ``slot`` of a stack of ``layers``.
-
-    Raises:
-        ComponentError: with the reason and the slots that take the encoding.
-    """
+    """Raise ComponentError for an encoding without effect in a stack's ``slot``; it names the slots that take it."""
     if layers < 1:
         slot = slot.without("pairs", "there are no layers here")
     if reason := objection(encoding, slot):

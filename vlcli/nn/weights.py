@@ -29,13 +29,9 @@ _NO_STATE = re.compile(r"optim|sched|scaler|^(args|config|hparams|hyper_paramete
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Result of loading a file.
+    """Result of loading a file: ``matched`` tensors were loaded, and ``prefix`` (``model.``) taken off all names.
 
-    Attributes:
-        sha256: hash of the file.
-        matched: number of tensors loaded.
-        left_over: tensors of the file that are not in the model, and not needed.
-        prefix: removed from all names (``model.``).
+    ``left_over`` names tensors of the file that are not in the model, and not needed.
     """
 
     path: str
@@ -62,19 +58,11 @@ def file_sha256(path: Path) -> str:
 
 
 def read_weights(path: str | Path, key: str | None = None) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file or of a checkpoint that loads with ``weights_only``.
+    """Read the tensors of a safetensors file or of a checkpoint that loads with ``weights_only``, by name.
 
-    Args:
-        path: the file.
-        key: of the state dict in a checkpoint that holds several (``model``, ``state_dict_ema``); None: the averaged
-            one (as timm loads it), else the first.
-
-    Returns:
-        Tensors by name, without the ``module.`` of DistributedDataParallel before all names and without the
-        ``_orig_mod.`` of torch.compile.
-
-    Raises:
-        DataError: missing, damaged, not tensors only, or without this key.
+    Names lose ``module.`` of DistributedDataParallel, if all have it, and ``_orig_mod.`` of torch.compile. Of several
+    state dicts ``key`` names one (``model``, ``state_dict_ema``); None: the averaged one (as timm loads it), else the
+    first. Raises DataError if the file is missing, damaged, holds more than tensors or lacks the key.
     """
     return choose_state(read_states(path), path, key)[1]
 
@@ -82,11 +70,7 @@ def read_weights(path: str | Path, key: str | None = None) -> dict[str, Tensor]:
 def choose_state(
     states: dict[str, dict[str, Tensor]], path: str | Path, key: str | None = None
 ) -> tuple[str, dict[str, Tensor]]:
-    """Return the key and the state dict that are read of a checkpoint; see :func:`read_weights`.
-
-    Raises:
-        DataError: there is no such key.
-    """
+    """Return key and state dict that :func:`read_weights` takes from a checkpoint; DataError without such a key."""
     if key is not None and key not in states:
         got, expected = shown(key), ", ".join(filter(None, states)) or "no key: the file holds one state dict"
         raise DataError("the checkpoint has no such state dict", where=str(path), got=got, expected=expected)
@@ -106,11 +90,7 @@ def unscaled(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
-    """Read all state dicts of a file by key (``model``, ``state.model_ema``; ``""``: the file itself).
-
-    Raises:
-        DataError: as :func:`read_weights`.
-    """
+    """Read all state dicts of a file by key (``model``, ``state.model_ema``; ``""``: the file), or raise DataError."""
     path = Path(path)
     if not path.is_file():
         raise DataError("the weights do not exist", where=str(path), hint="check the path given as weights")
@@ -127,11 +107,7 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
 
 
 def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[str, Tensor]]:
-    """Return all state dicts of a checkpoint in memory, as :func:`read_states` does.
-
-    Raises:
-        DataError: its tensors have no names.
-    """
+    """Return all state dicts of a checkpoint in memory, as :func:`read_states`; DataError if tensors have no names."""
     states = _states(content, "")
     if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
@@ -159,14 +135,9 @@ def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def without_prefix(
     tensors: dict[str, Tensor], matched: Callable[[dict[str, Tensor]], int], whole: int
 ) -> tuple[dict[str, Tensor], str]:
-    """Remove the prefix without which most names match a model (``model.``, ``ema_model.net.``).
+    """Remove the prefix without which most names match a model (``model.``, ``ema_model.net.``), and return it too.
 
-    Args:
-        matched: counts the names that match the model.
-        whole: number of names of the model; if so many match, no prefix is tried.
-
-    Returns:
-        The tensors, and the prefix; empty if the names match best as they are.
+    ``matched`` counts the names that match; if as many as the model has (``whole``) do, no prefix is tried.
     """
     if matched(tensors) >= whole:
         return tensors, ""
@@ -188,14 +159,10 @@ def cut(tensors: dict[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Te
 def load_tensors(
     module: nn.Module, tensors: dict[str, Tensor], path: str | Path, unneeded: Sequence[str] = ()
 ) -> WeightsReport:
-    """Load all tensors of a module, keeping its types.
+    """Load all tensors of a module, keeping its types; ``path`` is for messages.
 
-    Args:
-        path: of the file, for messages.
-        unneeded: patterns of tensors that need not be in the module (a classifier's).
-
-    Raises:
-        DataError: names tensors that are missing, left over or of another shape.
+    ``unneeded`` are patterns of tensors that need not be in the module (a classifier's). Raises DataError that names
+    tensors that are missing, left over or of another shape.
     """
     path = Path(path)
     targets = module.state_dict()

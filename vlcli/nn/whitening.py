@@ -5,13 +5,9 @@ from torch import Tensor, nn
 
 
 class Whitening(nn.Module):
-    """Projects features to their first principal components and divides each by its standard deviation.
+    """Projects features to at most F first principal components K, and divides each by its standard deviation.
 
     Before :meth:`fit` it keeps the first ``components`` features as they are.
-
-    Args:
-        features: width F of a feature.
-        components: principal components K that are kept, at most F.
     """
 
     mean: Tensor

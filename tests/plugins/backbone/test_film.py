@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from vlcli_backbone import FiLM
 
 from vlcli.engine.training_module import build_training_module
+from vlcli.errors import ComponentError
 from vlcli.nn import Batch, DataSpec, ForwardPasses, Images, Pixels, Text, View
 
 SPEC = DataSpec(vocab_size=20, unk_id=1, cls_id=2, sep_id=3, mask_id=4, text_length=5, answers=("yes", "no"))
@@ -97,3 +98,8 @@ def test_it_learns_whether_a_colour_is_there():
     chosen = module.eval().predict(module.step(batch))["answering"]["logits"].argmax(1)
     expected = [("yes", "no").index(*answers) for answers in batch.targets["answers"]]
     assert (chosen == torch.tensor(expected)).float().mean() > 0.9
+
+
+def test_a_model_without_convolutions_is_refused():
+    with pytest.raises(ComponentError, match="needs a convolution"):
+        FiLM(SPEC, convolutions=[])

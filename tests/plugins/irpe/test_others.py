@@ -157,6 +157,11 @@ def test_log_spaced_bias_is_timm_s_network() -> None:
     assert torch.allclose(logits(ours, q, q, Layout.for_grid(4, 4)), wanted, atol=1e-5)
 
 
+def test_a_window_of_one_cell_has_one_bias() -> None:
+    bias = logits(LogCPB(SHAPE, window=1), tokens(4, 1), tokens(4, 2), Layout.for_grid(2, 2))
+    assert torch.equal(bias, bias[..., :1, :1].expand_as(bias))
+
+
 def test_convolutional_generator_leaves_other_tokens_alone() -> None:
     position = ConvolutionalGenerator(AttentionShape(8, 2), after=[0, 2])
     layout = Layout.for_grid(3, 4, skip=1) + Layout.for_text(torch.ones(1, 2, dtype=torch.bool))

@@ -8,6 +8,7 @@ import torch
 from vlcli_swin import Swin
 from vlcli_swin.model import Windows
 
+from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, Recorder
 from vlcli.nn.batch import Images, Pixels
 from vlcli.nn.count import count_model, macs_of
@@ -90,3 +91,9 @@ def test_rolled_windows_join_true_neighbours(grid):
     distance = (cut[:, :, None] - cut[:, None]).abs()
     near = (distance < torch.tensor([float(n) for n in windows.window])).all(-1)
     assert torch.equal(allowed, near)
+
+
+def test_layers_without_heads_of_as_many_stages_are_refused():
+    with pytest.raises(ComponentError, match="Every stage") as refused:
+        Swin(DataSpec(), layers=[2, 2])
+    assert refused.value.got == "layers [2, 2], heads [3, 6, 12, 24]"

@@ -16,7 +16,7 @@ from vlcli.nn.model import DataSpec, EncoderOutput, Model
 def rank(
     model: Model, seen: EncoderOutput, candidates: Text, count: int, *, first_twice: bool = True, block: int = 512
 ) -> tuple[Tensor, Tensor]:
-    """Return the likeliest candidates for each row, best first (ALBEF's answer ranking).
+    """Return (B, count) indices of the likeliest candidates, best first, and their softmax (ALBEF's answer ranking).
 
     The whole likelihood is computed of the ``count`` candidates whose first word is likeliest.
 
@@ -26,9 +26,6 @@ def rank(
         candidates: N sentences, the class token first, the end last.
         first_twice: count the likelihood of the first word twice, as ALBEF's released code does.
         block: sentences per decoder pass.
-
-    Returns:
-        (B, count) indices of candidates, and their probabilities (a softmax over them).
     """
     count = min(count, len(candidates))
     opening = candidates.ids[:1, :1].expand(len(seen.hidden), 1)
@@ -54,12 +51,9 @@ def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
 
 
 def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
-    """Return the logits (P, V) of the next word from one pass over picture, words and a mask.
+    """Return the logits (P, V) of the word after ``ids`` (P, T) from one pass over picture, words and a mask.
 
-    Args:
-        model: with ``fuse`` and ``word_scores`` and causal texts.
-        image: P rows as ``fuse`` takes them.
-        ids: (P, T) words so far, the class token first.
+    The model has ``fuse``, ``word_scores`` and causal texts; ``ids`` begin with the class token.
     """
     whole = torch.cat([ids, ids.new_full((len(ids), 1), model.data_spec.mask_id)], 1)  # (P, T + 1)
     real = torch.ones_like(whole, dtype=torch.bool)
@@ -77,7 +71,6 @@ class _Seen:
     ids: Tensor
 
     def select(self, rows: Tensor, per: int = 1) -> _Seen:
-        """Select rows, repeats allowed; ``per`` neighbours belong to one picture."""
         return _Seen(self.image.select(rows), self.ids[rows])
 
 
@@ -96,7 +89,6 @@ class Recomputed:
         return _Seen(image, torch.cat([first, text.ids[text.mask & ~text.special].view(rows, -1)], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
-        """Append the word, and run the full sequence."""
         begun = cache.ids.shape[1] and bool((ids == self.data_spec.cls_id).all())
         seen = cache if begun else _Seen(cache.image, torch.cat([cache.ids, ids[:, None]], 1))
         return next_scores(self.model, seen.image, seen.ids), seen
@@ -149,10 +141,8 @@ def generate(
 ) -> Generated:
     """Generate sentences of pictures; beam search and greedy decoding compute no gradient.
 
-    Args:
-        image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`).
-        text: B beginnings to continue.
-        generator: for sampling; None: torch's default.
+    ``image`` holds B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`), ``text`` B
+    beginnings to continue. Samples are drawn from ``generator``; None: torch's default.
     """
     settings = settings or Generation()
     if settings.decoding == "sample":
@@ -162,7 +152,7 @@ def generate(
 
 
 def beam_search(model: Decoder, image: EncoderOutput, text: Text | None, settings: Generation, beams: int) -> Generated:
-    """VLP's beam search: finished sentences leave the beam, and the best of all sentences is returned.
+    """Return the best sentence of each picture by VLP's beam search: finished sentences leave the beam.
 
     A picture whose open sentences can no longer overtake its best one leaves the batch: no word adds to a log
     probability.

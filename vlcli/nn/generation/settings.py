@@ -34,10 +34,10 @@ class Generation:
     Attributes:
         decoding: ``beam``, ``greedy`` (a beam of one) or ``sample``.
         beams: sentences kept at a time.
-        max_length: most words, with the end.
+        max_length: most words, the end included.
         min_length: words before the end is allowed.
         length_penalty: added to the log probability for each word (VLP); above 0 favours long sentences.
-        no_repeat_ngram: no run of so many words comes twice; 0: any may.
+        no_repeat_ngram: length of runs of words that may not come twice; 0: all may.
         bad_words: ids that are never chosen, beside padding, class token and mask.
         temperature: of sampling.
         top_k: sample among so many likeliest words; 0: among all.
@@ -69,8 +69,8 @@ class Generation:
             "samples": self.samples >= 1,
         }
         if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
-            expected = "min_length below max_length; beams, max_length and samples from 1; temperature above 0; "
-            expected += "0 < top_p <= 1"
+            limits = "min_length below max_length", "beams, max_length and samples from 1", "temperature above 0"
+            expected = "; ".join([*limits, "0 < top_p <= 1"])
             raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
 
 
