@@ -93,7 +93,7 @@ def _candidates(name: str, rows: Sequence[Row]) -> Iterator[dict[str, float]]:
     if kind.startswith("r@") and kind[2:].isdigit():
         ranks = _field([row for row in rows if str(row.get("key", "")).startswith(f"{first}/")], "rank")
         yield {key: float(rank <= int(kind[2:])) for key, rank in ranks.items()}
-    parts = [[row for row in rows if row.get(group) == kind] for group in kind_fields(rows)] if kind else [rows]
+    parts = [[row for row in rows if str(row.get(group)) == kind] for group in kind_fields(rows)] if kind else [rows]
     for part in parts:
         yield from (_field(part, field) for field in dict.fromkeys((name, first, *FIELDS.get(first, ()))))
 

@@ -126,13 +126,13 @@ class LabelTable(AnswerTable):
         if isinstance(values, Tensor) and (self.named or not self.index):
             labels = values.long()
         else:
+            values = values.tolist() if isinstance(values, Tensor) else values
             labels = torch.tensor([self._number(value) for value in values], dtype=torch.long)
         if len(labels) and (int(labels.max()) >= self.count or int(labels.min()) < -1):
             raise self._unknown(int(labels.max()))
         return labels
 
     def _number(self, value: Any) -> int:
-        value = value.item() if isinstance(value, Tensor) else value
         if value is None or value == "":
             return -1
         number = value if self.named and isinstance(value, int) else self.index.get(str(value), value)

@@ -49,9 +49,10 @@ class Mixing:
         for length in size:
             at, cut = int(rng.randint(0, length)), int(length * np.sqrt(1 - share))
             patch.append(slice(max(at - cut // 2, 0), min(at + (cut + 1) // 2, length)))
-        mask = torch.zeros(size, dtype=torch.bool, device=pixels.device)
+        mask = torch.zeros(size, dtype=torch.bool)  # on the CPU, so that its mean waits for no accelerator
         mask[tuple(patch)] = True
-        return torch.where(mask, pixels.flip(0), pixels), 1 - float(mask.double().mean())  # the edge may cut the patch
+        mixed = torch.where(mask.to(pixels.device), pixels.flip(0), pixels)
+        return mixed, 1 - float(mask.double().mean())  # the edge may cut the patch
 
 
 def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor:

@@ -179,8 +179,9 @@ class PixelTarget:
     def __call__(self, images: Images) -> Tensor:
         # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
-        scaled = (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
-        return scaled if self.normalised else cut
+        if not self.normalised:
+            return cut
+        return (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
 
 
 @dataclass

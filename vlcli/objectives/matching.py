@@ -217,7 +217,7 @@ def _exchanges(words: list[Word], others: list[Word]) -> list[tuple[int, Word]]:
     for i, word in enumerate(words):
         for j, candidate in enumerate(others):
             left = i > 0 and j > 0 and words[i - 1] == others[j - 1]
-            right = words[i + 1 : i + 2] == others[j + 1 : j + 2] != []
+            right = i + 1 < len(words) and j + 1 < len(others) and words[i + 1] == others[j + 1]
             if candidate != word and (left or right):
                 exchanges.append((i, candidate))
     return exchanges

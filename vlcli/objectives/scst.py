@@ -69,10 +69,10 @@ class SelfCritical(Objective):
             frequency = DocumentFrequency.load(kept)
         else:
             groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
-            words = [[CiderReward.words(text, ended=self.end) for text in texts] for texts in groups.values() if texts]
-            if not words:
+            known = filter(None, groups.values())
+            frequency = DocumentFrequency.of([CiderReward.words(text, ended=self.end) for text in one] for one in known)
+            if not frequency.images:
                 raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
-            frequency = DocumentFrequency.of(words)
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 frequency.save(kept)

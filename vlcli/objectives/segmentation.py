@@ -99,6 +99,6 @@ def classes_of(labels: Tensor, count: int, zero_is_void: bool) -> Tensor:
     void = (labels < 0) | (labels == VOID) | ((labels == 0) & zero_is_void)
     classes = torch.where(void, -1, labels - int(zero_is_void))
     if classes.numel() and int(classes.max()) >= count:
-        got, expected = f"label {int(labels.max())}", f"{count} classes"
+        got, expected = f"label {int(labels[~void].max())}", f"{count} classes"
         raise DataError("A label map names a class there is not.", where="segmentation", got=got, expected=expected)
     return classes

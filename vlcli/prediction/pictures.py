@@ -141,7 +141,9 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Args:
         max_pixels: larger ones are refused by their header, before anything is decoded.
     """
-    assert not isinstance(picture, RegionFeatures)
+    if not isinstance(picture, str | Path | Image.Image):
+        expected, hint = "a file or a PIL image", "convert an array: PIL.Image.fromarray(ARRAY)"
+        raise DataError("This is no picture.", got=type(picture).__name__, expected=expected, hint=hint)
     where = "image" if isinstance(picture, Image.Image) else shown(str(picture))[1:-1]
     if not isinstance(picture, Image.Image) and not is_file(picture):
         expected, hint = "the path of a picture", "check the path"

@@ -276,7 +276,7 @@ def _request(line: str) -> Request:
     text = value.get("text")
     if text is not None and not isinstance(text, str):
         raise TypeError(f"text: {shown(text, 60)}")
-    return Request(images, text, str(value.get("key", "")))
+    return Request(images, text, "" if value.get("key") is None else str(value["key"]))
 
 
 def failed(failures: Sequence[Failure], total: int) -> VlcliError:

@@ -240,7 +240,8 @@ def _things(boxes: BoxList, kinds: list[str], attributes: list[str]) -> list[Thi
     things = []
     for row, (x1, y1, x2, y2) in enumerate(boxes.boxes.tolist()):
         kind = "" if boxes.classes is None else kinds[int(boxes.classes[row])]
-        looks = "" if boxes.attributes is None or not attributes else attributes[int(boxes.attributes[row])]
+        look = -1 if boxes.attributes is None or not attributes else int(boxes.attributes[row])  # -1: not known
+        looks = "" if look < 0 else attributes[look]
         things.append(Thing(kind, frozenset(looks.split()), (x1 + x2) / 2 / width, (y1 + y2) / 2 / height))
     return things
 

@@ -133,10 +133,11 @@ class CCARetrieval(Retrieval):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         super().__init__(objective=None, first="cca", memory=memory, folds=folds, ks=ks)
-        choices: list[Any] = [value if isinstance(value, tuple) else (value,) for value in (words, ridge, dims)]
+        choices: list[Any] = [value if isinstance(value, tuple | list) else (value,) for value in (words, ridge, dims)]
         if not all(each and min(each) > 0 for each in choices):
-            what, expected = "There is nothing to choose among.", "one number above 0, or several"
-            raise ComponentError(what, where="task cca-retrieval", got=f"{words}, {ridge}, {dims}", expected=expected)
+            what, got = "There is nothing to choose among.", f"words {words}, ridge {ridge}, dims {dims}"
+            expected = "one number above 0, or several"
+            raise ComponentError(what, where="task cca-retrieval", got=got, expected=expected)
         self.choices = [FitSetting(*each) for each in itertools.product(*choices)]
 
     def objectives(self) -> list[Spec]:

@@ -126,8 +126,9 @@ class ConceptPrediction(Task):
             truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
             for right, row in zip(truth, predictions, strict=True):
                 right[[self.index[word] for word in row.get("words", ())]] = True
-            words = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
-            metrics["map"] = fmean(average_precision(scores, right) for scores, right in words if any(right))
+            words = zip(logits.T, truth.T, strict=True)  # one at a time: Python's numbers take eight times the memory
+            precisions = (average_precision(s.tolist(), right.tolist()) for s, right in words if right.any())
+            metrics["map"] = fmean(precisions)
         self._pictures = []
         for row in predictions[: self.sheet]:
             paths = (reader.locate(row["key"]) for reader in runner.data.readers)

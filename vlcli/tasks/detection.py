@@ -124,8 +124,8 @@ class Detection(Task):
             for number, row in enumerate(shown):
                 picture = load_image(self.files[row["image"]])
                 factor = SIDE / max(picture.size)
-                size = round(factor * picture.width), round(factor * picture.height)
-                small = picture.resize(size, Image.Resampling.BICUBIC)
+                width, height = (max(1, round(factor * side)) for side in picture.size)
+                small = picture.resize((width, height), Image.Resampling.BICUBIC)
                 kept = [rank for rank, score in enumerate(row["scores"]) if score >= self.draw_score]
                 boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
                 drawn = draw_boxes(small, boxes, [f"{row['classes'][i]} {row['scores'][i]:.2f}" for i in kept])

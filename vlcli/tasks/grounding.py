@@ -149,7 +149,7 @@ def read_detections(path: Path) -> dict[str, BoxList]:
     boxes = {}
     for name, rows in content.items():
         try:
-            corners = np.array([row[:4] for row in rows], np.float32).reshape(-1, 4)
+            corners = np.array([row[:4] for row in rows], np.float32).reshape(len(rows), 4)
         except (TypeError, ValueError):
             where, expected = f"{path}: {name}", "[[x, y, width, height, ...], ...]"
             raise DataError("Detections are not understood.", where=where, expected=expected) from None

@@ -45,10 +45,11 @@ class Pooled:
         size = np.sqrt(axes.spread[-kept:].mean())
         self.index = {name: row for row, name in enumerate(names)}
         self.vectors: Rows = rows @ axes.axes[:, -kept:] / size  # (N, K)
+        self.most = max(len(example.images) for example in (*known, *asked))
 
     def rows(self, examples: Sequence[Example]) -> NDArray[np.float32]:
         """Return (N, P * K) vectors of each example's P pictures one after the other; zeros where it has fewer."""
-        most, width = max(len(example.images) for example in examples), self.vectors.shape[1]
+        most, width = self.most, self.vectors.shape[1]
         rows = np.zeros((len(examples), most, width), np.float32)
         for row, example in zip(rows, examples, strict=True):
             row[: len(example.images)] = self.vectors[[self.index[name] for name in example.images]]

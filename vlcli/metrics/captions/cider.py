@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,12 +28,13 @@ class DocumentFrequency:
     images: int
 
     @classmethod
-    def of(cls, references: Sequence[Sequence[Words]]) -> DocumentFrequency:
-        """Count the runs in the references of every image."""
+    def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
+        """Count the runs in the references of every image, one image at a time."""
         counts: Counter[tuple[str, ...]] = Counter()
-        for known in references:
+        images = 0
+        for images, known in enumerate(references, 1):  # noqa: B007 (their number, in the end)
             counts.update({run for words in known for run in grams(words, LONGEST)})
-        return cls(counts, len(references))
+        return cls(counts, images)
 
     def save(self, path: Path) -> None:
         """Write the counts as JSON: runs joined by spaces."""
