@@ -26,7 +26,6 @@ class Interval:
 
     @property
     def half(self) -> float | None:
-        """Half of the interval's width."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     def text(self, digits: int = 3) -> str:

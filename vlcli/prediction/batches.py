@@ -22,8 +22,8 @@ from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, 
 from vlcli.prediction.uses import Asked, rows_of
 from vlcli.tasks.detection import Detection
 
+# Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies
 SPELT, HAN = 3, "\u2e80"
-"""Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies."""
 MAX_TEXT = 10_000
 """Characters of a text; models read some tens or hundreds of word pieces."""
 

@@ -15,8 +15,7 @@ from vlcli.prediction.records import Picture, Prediction, RegionFeatures
 from vlcli.report.drawing import draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
-SIDE = 480
-"""Pixels of a drawn picture's width."""
+SIDE = 480  # pixels of a drawn picture's width
 ANSWER = "#1f5fbf"
 
 

@@ -24,12 +24,9 @@ from vlcli.images.labels import Labels
 
 GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead"
 EITHER = "this picture has no given boxes, so its regions are cells of a grid"
-NAMED = ("weights", "hub")
-"""Parameters by which an extractor's words in a recipe say where its weights are."""
-AT_ONCE = 1 << 27
-"""Pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel."""
-Opener = tuple[str, Callable[[], Image.Image]]
-"""The name of a picture, and what opens it."""
+NAMED = ("weights", "hub")  # parameters by which an extractor's words in a recipe say where its weights are
+AT_ONCE = 1 << 27  # pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel
+Opener = tuple[str, Callable[[], Image.Image]]  # the name of a picture, and what opens it
 ELSE = "--features-from STAGE (the extract stage's folder) or --extractor '{name: EXTRACTOR, weights: FILE}'"
 
 

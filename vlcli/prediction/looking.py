@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from vlcli.drawings.base import token_boxes
 
 Weights = NDArray[np.float32]
+# Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out
 MOST = 150_000
-"""Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out."""
 
 
 def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | None:

@@ -15,8 +15,7 @@ from vlcli.errors import DataError, UsageError, VlcliError, shown
 from vlcli.files import walk
 from vlcli.plain import to_plain
 
-SHOWN = 200
-"""Characters of a text that a failure repeats."""
+SHOWN = 200  # characters of a text that a failure repeats
 Kind = Literal["answer", "verdict", "label", "match", "caption", "box", "boxes", "other"]
 
 
@@ -196,8 +195,7 @@ def name_of(picture: Picture, number: int) -> str:
     return f"regions-{number}" if isinstance(picture, RegionFeatures) else f"image-{number}"
 
 
-MAX_LINE = 1 << 24
-"""Characters of a JSON line."""
+MAX_LINE = 1 << 24  # characters of a JSON line
 LINE = '{"image": "photo.jpg", "text": "..."}, or "images": [...]; "key" names the request'
 
 

@@ -93,8 +93,8 @@ def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> E
 
 
 RUNS = "runs"
+# Name and folder of the model that comes with vlcli; scripts/small_model.py makes it
 SMALL, SMALL_FOLDER = "small", Path(__file__).with_name("small")
-"""Name and folder of the model that comes with vlcli; scripts/small_model.py makes it."""
 
 
 def find_model(name: str | Path, runs: Path = Path(RUNS)) -> Path:

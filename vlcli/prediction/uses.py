@@ -43,13 +43,13 @@ KINDS: tuple[tuple[type[Task], Kind, str], ...] = (
     (Detection, "boxes", "boxes with labels and scores"),
     (Task, "other", "what the task predicts"),
 )
+# The task that reads the head of an objective; answer tables, matching and vectors are found by their classes
 HEADS = {
     "region-selection": "referring",
     "image-classification": "image-classification",
     "detection": "detection",
     "s2slm": "captioning",
 }
-"""The task that reads the head of an objective; answer tables, matching and vectors are found by their classes."""
 
 
 @dataclass

@@ -16,8 +16,7 @@ from vlcli.files import write_text
 from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
 
 LONGEST = 4
-SIGMA = 6.0
-"""Width of CIDEr-D's penalty on differing lengths."""
+SIGMA = 6.0  # width of CIDEr-D's penalty on differing lengths
 
 
 @dataclass
@@ -43,7 +42,7 @@ class DocumentFrequency:
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote. Raises DataError: it is not there, or something else."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             counts = {tuple(run.split(" ")): int(count) for run, count in content["counts"].items()}
@@ -53,17 +52,16 @@ class DocumentFrequency:
             raise DataError("No document frequencies can be read.", where=str(path), expected=expected) from error
 
 
+# Weights by run for each length of run, their norms, and how many pairs of words there are
 Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
-"""Weights by run for each length of run, their norms, and how many pairs of words there are."""
 
 
 class Cider:
     """Scores captions against references.
 
     Args:
-        frequency: of word runs among images.
-        d: CIDEr-D: a caption gains nothing by repeating a run more often than the reference, and loses by another
-            length. The COCO caption evaluation calls this one CIDEr.
+        d: CIDEr-D (the COCO caption evaluation's CIDEr): a caption gains nothing by repeating a run more often than the
+            reference, and loses by another length.
     """
 
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
@@ -86,7 +84,6 @@ class Cider:
         return scores
 
     def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-        """Return the mean over captions."""
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
 
@@ -108,17 +105,12 @@ class Cider:
         return total / LONGEST
 
 
+# Counts as a word of captions and references, or captions learn to break off (Rennie et al.'s later code)
 END = "<eos>"
-"""Counts as a word of captions and references, or captions learn to break off (Rennie et al.'s later code)."""
 
 
 class CiderReward:
-    """Scores captions against their pictures' references.
-
-    Args:
-        frequency: of word runs in the training references, ends included where ``end``.
-        end: whether the end of a caption is a word.
-    """
+    """Scores captions against their pictures' references; with ``end`` the end of a caption is a word."""
 
     def __init__(self, frequency: DocumentFrequency, *, end: bool = True) -> None:
         self.cider, self.end = Cider(frequency), end
@@ -127,7 +119,6 @@ class CiderReward:
 
     @staticmethod
     def words(caption: str, *, ended: bool) -> list[str]:
-        """Return a caption's words, and its end where it has one."""
         return [*tokenize(caption), END] if ended else tokenize(caption)
 
     def score(self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]) -> list[float]:
