@@ -29,7 +29,6 @@ class Known:
 
     @classmethod
     def of(cls, step: ForwardPasses, view: str) -> Known:
-        """Gather the ids of a step's examples."""
         chosen, (text_rows, image_rows) = step.view(view), step.pairs(view)
         assert chosen.text is not None
         assert chosen.images is not None
@@ -50,17 +49,14 @@ class Known:
         return {**scores, "texts": self.texts, "images": self.images, "own": self.own}
 
     def hits(self, scores: Tensor) -> Mean:
-        """Return the share of examples whose own pair has the highest score (B, N)."""
+        """Return the share of examples whose own pair has the highest of scores (B, N)."""
         return Mean.of((scores.argmax(1) == self.own).float())
 
 
 def dealt_order(counts: Tensor) -> Tensor:
-    """Return the order (N,) of gathered rows as one process would hold the batch.
+    """Return the order (N,) in which one process would hold rows that were gathered by rank.
 
-    Examples are dealt to the processes in turn, while gathered rows lie in rank order.
-
-    Args:
-        counts: (processes,) examples of each.
+    Examples are dealt to the processes in turn; ``counts``: (processes,) examples of each.
 
     >>> dealt_order(torch.tensor([3, 2])).tolist()
     [0, 3, 1, 4, 2]
@@ -92,22 +88,22 @@ class Embedder(Objective):
 class Contrast(Embedder):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 
-    Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
+    Similarities are cosines of projected pooled vectors times exp(scale). A model with second vectors
     (``EncoderOutput.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second
-    temperature; the two losses are averaged, and only the first one's similarities choose hard negatives. A model with
-    projections and a temperature of its own (``Model.similarity``) gives the vectors and the scale as they are.
+    temperature; the two losses are averaged, and only the first similarities choose hard negatives. A model with
+    projections and a temperature of its own (``Model.similarity``) keeps them.
 
     Args:
         width: of the shared space; None: the model's own.
         bias: whether the projections have one (ALBEF).
-        temperature: to begin with; the scale is log(1 / temperature).
+        temperature: initial value; the scale is log(1 / temperature).
         learned: whether the temperature is learned.
         largest: bound of exp(scale) (CLIP: 100); None: none.
         second: contrast the second vectors too, where the model gives them.
-        positives: whose pair counts as right: the example's own; any pair of one picture or sentence, in equal shares
-            (``shared``); or the own, and such pairs are left out of the wrong ones (``masked``).
-        as_released: the gradient as VLMo's code has it, where other processes' vectors are constants: over several
-            processes the encoders' gradient is divided by their number, the temperature's is not.
+        positives: the example's ``own`` pair; all pairs of its picture or sentence in equal shares (``shared``); or the
+            own, where these pairs are no negatives (``masked``).
+        as_released: the gradient of VLMo's code, where other processes' vectors are constants: over several processes
+            the encoders' gradient is divided by their number, the temperature's is not.
         view: the view it reads.
     """
 
@@ -204,17 +200,12 @@ class SigmoidContrast(Contrast):
     The logit of a pair is exp(scale) times the cosine of the projected pooled vectors, plus a bias. The loss of an
     example is the sum over the pictures of all processes; the loss of the batch is the mean over its examples. A model
     with projections of its own (``Model.similarity``) lends its scale, and its bias if it has one.
-    ``contrast-matching`` draws hard negatives by the logits.
 
     Args:
-        width: of the shared space; None: the model's own.
-        bias: whether the projections have one.
-        temperature: to begin with; the scale is log(1 / temperature).
-        offset: the logits' bias to begin with; -10 because nearly all pairs of a batch are wrong.
+        offset: initial bias of the logits; -10 because nearly all pairs of a batch are wrong.
         learned: whether temperature and offset are learned.
-        positives: which pairs are right: the example's own; any pair of one picture or sentence (``shared``); or the
-            own, and such pairs count as neither right nor wrong (``masked``).
-        view: the view it reads.
+        positives: the example's ``own`` pair; all pairs of its picture or sentence (``shared``); or the own, where
+            these pairs count as neither right nor wrong (``masked``).
     """
 
     paper = "SigLIP, Zhai et al., ICCV 2023, arXiv:2303.15343, Algorithm 1"

@@ -16,19 +16,16 @@ from vlcli.objectives.momentum import MomentumHeads, momentum_copy
 class MomentumContrast(MomentumHeads, Embedder):
     """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
 
-    Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
-    examples of its picture in equal shares (``same: image``, ALBEF's retrieval), or those of its sentence, too
-    (``shared``). Hard negatives read its scores (``contrast-matching``).
-
-    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors, in the
-    order in which one process would hold them.
+    Targets are mixed with the momentum copy's probabilities (``distill``). The queue takes batches of any size, and of
+    several processes all vectors in the order of one process. Hard negatives (``contrast-matching``) read the scores.
 
     Args:
         width: of the shared space.
-        temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
-        clamp: whether it is.
-        queue: K, how many vectors of each modality are kept.
-        same: see above.
+        temperature: initial value of the learned temperature.
+        clamp: keep the temperature in [0.001, 0.5].
+        queue: K, vectors of each modality that are kept.
+        same: positives: the example's ``own`` pair; all examples of its ``image`` in equal shares (ALBEF's retrieval);
+            or those of its sentence, too (``shared``).
         view: the view it reads.
     """
 
