@@ -102,10 +102,7 @@ def _asked(name: str, task: Task, reads: bool) -> Asked:
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
-    """Return the use of that name, else the first.
-
-    Args:
-        name: of a task or an objective; None takes the first.
+    """Return the use of that name; None: the first.
 
     Raises:
         UsageError: the model cannot be asked that, or nothing at all.
@@ -124,13 +121,10 @@ def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequenc
 def rows_of(
     asked: Asked, module: TrainingModule, step: ForwardPasses, tokenizer: Any, regions: dict[str, BoxList]
 ) -> list[dict[str, Any]]:
-    """Return the rows of one batch, as the task writes them into ``predictions.jsonl``.
-
-    Args:
-        regions: boxes of the pictures in pixels, among which grounding chooses.
+    """Return the task's rows of one batch; grounding chooses among the pictures' ``regions`` in pixels.
 
     Raises:
-        UsageError: the task cannot predict one example.
+        UsageError: the task does not predict single examples.
     """
     task = asked.task
     if isinstance(task, Retrieval):

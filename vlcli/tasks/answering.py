@@ -118,7 +118,7 @@ class VQA(Answering):
     Args:
         answers: file of the answer table under the data root; None: ``vqa/trainval_label2ans.json`` where it is there,
             else a table made of the training questions.
-        min_count: questions whose best answer an answer must be to belong to a table made of them.
+        min_count: occurrences as best answer that put an answer into a table made of the questions.
         smoothing: label smoothing of the loss ``ce``.
         wups: score sets of answers by WUPS too (``wups_0.9``, ``wups_0.0``), where nltk's WordNet is.
     """
@@ -230,7 +230,7 @@ class GQA(Answering):
     Args:
         answers: file of the answer table under the data root; None: ``gqa/trainval_label2ans.json`` where it is there,
             else the answers of the training questions.
-        min_count: training questions of an answer in a table made of them.
+        min_count: occurrences that put an answer into a table made of the questions.
     """
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
@@ -286,7 +286,7 @@ class GenerativeVQA(VQA):
     Args:
         answers: file of the answer list under the data root; None: ``vqa/answer_list.json`` where it is there, else a
             list made of the training questions.
-        min_count: questions whose best answer an answer must be to belong to a list made of them.
+        min_count: occurrences as best answer that put an answer into a list made of the questions.
         decoding: ``rank``: candidates of the list; ``generate``: any words, the likeliest at each step.
         candidates: answers of the list that are scored in full.
         first_twice: the first word's likelihood counts once more, as in ALBEF's released code; LAVIS counts it once.
