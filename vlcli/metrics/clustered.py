@@ -46,9 +46,8 @@ def score_interval(values: Values, clusters: Clusters | None = None, level: floa
 def difference_interval(columns: Sequence[Values], clusters: Clusters | None = None, level: float = LEVEL) -> Interval:
     """Return the mean of paired differences over examples with its interval, clustered by image.
 
-    Args:
-        columns: differences by example, one mapping per seed, all with the same keys. With several seeds the variance
-            is clustered by image and by seed (Cameron, Gelbach and Miller 2011).
+    Columns are differences by example, one mapping per seed, all with the same keys. With several seeds the variance is
+    clustered by image and by seed (Cameron, Gelbach and Miller 2011).
     """
     values = np.array([list(column.values()) for column in columns], np.float64)  # (seeds, examples)
     groups = Groups.of(groups_of(columns[0], clusters))

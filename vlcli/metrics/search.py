@@ -118,11 +118,7 @@ def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tupl
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:
-    """Search as :func:`search` does by FAISS's exact inner-product index, which holds all vectors in memory.
-
-    Raises:
-        ComponentError: FAISS is not installed.
-    """
+    """Search by FAISS's exact inner-product index, all vectors in memory. Raises ComponentError: FAISS is missing."""
     try:
         import faiss
     except ImportError as error:

@@ -103,11 +103,7 @@ class LabelTable(AnswerTable):
         return entropy(torch.bincount(known, minlength=self.count), smoothing) if len(known) else None
 
     def ids(self, values: Any, rows: int) -> Tensor:
-        """Return class ids (rows,) of a batch's target: numbers, strings, or None; -1 where an example has no label.
-
-        Raises:
-            DataError: a label is none of the classes.
-        """
+        """Return class ids (rows,) of a batch's target, -1 without a label. Raises DataError: a class is unknown."""
         if values is None:
             return torch.full((rows,), -1, dtype=torch.long)
         if isinstance(values, Tensor) and (self.named or not self.index):

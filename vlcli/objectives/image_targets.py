@@ -76,7 +76,6 @@ class DiscreteVAE(nn.Module):
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> DiscreteVAE:
-        """Build an encoder of the sizes of a file's tensors."""
         groups = len({name.split(".")[1] for name in state if name.startswith("blocks.group_")})
         blocks = len({name.split(".")[2] for name in state if name.startswith("blocks.group_1.block_")})
         return cls(len(state["blocks.input.b"]), groups, blocks, len(state["blocks.output.conv.b"]))
@@ -134,11 +133,7 @@ def _resized(pixels: Tensor, size: list[int]) -> Tensor:
 
 
 def read_tokenizer(file: str | Path) -> DiscreteVAE | Codebook:
-    """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``.
-
-    Raises:
-        DataError: the file holds none.
-    """
+    """Read a tokenizer from safetensors or a checkpoint (``weights_only``). Raises DataError: the file holds none."""
     state = read_weights(file)
     codebook = "quantize.embedding.weight" in state
     if not codebook and "blocks.input.w" not in state:

@@ -159,7 +159,6 @@ class MaskWords(Corruption):
         return self.usual(text, rng) if chosen is None else chosen
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """Return the indices to hide, ascending, whatever the roles of the words."""
         groups = self._groups(text)
         if self.rule == "bernoulli":
             draws = rng.random(len(groups)).tolist()

@@ -133,11 +133,7 @@ def _holds(store: FeatureStore | None, picture: str | Path) -> bool:
 
 
 def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open a picture as upright 8-bit RGB.
-
-    Raises:
-        DataError: it is no picture or not there, or has more than ``max_pixels`` by its header.
-    """
+    """Open a picture as upright 8-bit RGB. Raises DataError: it is none, not there, or larger than ``max_pixels``."""
     if not isinstance(picture, str | Path | Image.Image):
         expected, hint = "a file or a PIL image", "convert an array: PIL.Image.fromarray(ARRAY)"
         raise DataError("This is no picture.", got=type(picture).__name__, expected=expected, hint=hint)

@@ -65,7 +65,6 @@ class Request:
     key: str = ""
 
     def names(self) -> list[str]:
-        """Return the images' names in predictions and messages."""
         return [name_of(image, number) for number, image in enumerate(self.images)]
 
 
@@ -79,13 +78,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Box:
-    """A box of an answer.
-
-    Attributes:
-        box: x1, y1, x2, y2 in pixels of the picture.
-        label: its class, or the request's expression.
-        image: number of the picture in the request, from 0.
-    """
+    """A box, x1 y1 x2 y2 in pixels of the request's picture number ``image``, with its class or the expression."""
 
     box: tuple[float, float, float, float]
     label: str

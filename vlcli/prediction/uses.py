@@ -102,11 +102,7 @@ def _asked(name: str, task: Task, reads: bool) -> Asked:
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
-    """Return the use of that name; None: the first.
-
-    Raises:
-        UsageError: the model cannot be asked that, or nothing at all.
-    """
+    """Return the use of that name; None: the first. Raises UsageError: the model has none of that name, or none."""
     if name in asked:
         return asked[name]
     if name is None and asked:

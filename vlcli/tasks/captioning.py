@@ -82,7 +82,6 @@ class Writing(Task):
         return [{"name": "s2slm"}]
 
     def generation(self, tokenizer: Any) -> Generation:
-        """Return the settings, with the ids of ``bad_words``."""
         pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
         pieces |= set() if self.unknown else {self.data_spec.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))

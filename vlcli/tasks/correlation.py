@@ -36,11 +36,7 @@ class CountedWords:
 
     @classmethod
     def of(cls, texts: Sequence[str], most: int) -> Self:
-        """Count the ``most`` frequent words; those of one sentence alone are left out where others are there.
-
-        Raises:
-            DataError: the sentences hold no word.
-        """
+        """Count the ``most`` frequent words, of two sentences or more if any. Raises DataError: there is no word."""
         counts = Counter(word for text in texts for word in dict.fromkeys(tokenize(text)))
         if not counts:
             raise DataError("The sentences hold no word.", got=f"{len(texts)} sentences")

@@ -140,11 +140,7 @@ class Grounding(Task):
 
 
 def read_detections(path: Path) -> dict[str, BoxList]:
-    """Read boxes by image: ``{image: [[x, y, width, height, ...], ...]}``, or any file of boxes that vlcli reads.
-
-    Raises:
-        DataError: the file holds no boxes.
-    """
+    """Read boxes by image, in any form of ``Grounding.detections``. Raises DataError: the file holds none."""
     content: Any = read_json(path, (dict, list)) if path.suffix == ".json" else None
     by_image = isinstance(content, dict) and content and all(isinstance(rows, list) for rows in content.values())
     if not by_image or {"images", "annotations"} <= set(content):

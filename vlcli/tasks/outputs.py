@@ -17,11 +17,7 @@ from vlcli.nn import Batch
 def logits_of(
     outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits", classes: int | None = None
 ) -> Tensor:
-    """Return the output ``key`` of the named objective, else of the only one that has it, with ``classes`` columns.
-
-    Raises:
-        ComponentError: none, or more than one, gives it.
-    """
+    """Return the objective's output ``key``, else the only one of ``classes`` columns. Raises ComponentError: none."""
     able = {name: tensors[key] for name, tensors in outputs.items() if key in tensors}
     able = {name: tensor for name, tensor in able.items() if classes in (None, tensor.shape[-1])}
     if objective in able or len(able) == 1:

@@ -27,7 +27,6 @@ class Group:
     images: Indices
 
     def sides(self, way: Way) -> tuple[Indices, Indices]:
-        """Return queries and candidates."""
         return (self.texts, self.images) if way == "image" else (self.images, self.texts)
 
 

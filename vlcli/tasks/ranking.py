@@ -140,7 +140,6 @@ class Exact:
     scores: NDArray[np.float32]  # (P,)
 
     def of(self, codes: Codes) -> NDArray[np.float32]:
-        """Return the scores of scored pairs, in the shape of ``codes``."""
         return np.asarray(self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)])
 
 

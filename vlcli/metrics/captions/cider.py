@@ -57,11 +57,9 @@ Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
 
 
 class Cider:
-    """Scores captions against references.
+    """Scores captions against references; with ``d`` by CIDEr-D, which the COCO caption evaluation calls CIDEr.
 
-    Args:
-        d: CIDEr-D (the COCO caption evaluation's CIDEr): a caption gains nothing by repeating a run more often than the
-            reference, and loses by another length.
+    There a caption gains nothing by repeating a run more often than the reference, and loses by another length.
     """
 
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:

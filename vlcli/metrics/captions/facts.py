@@ -31,12 +31,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Named:
-    """A noun: words ``start`` to ``stop`` of a caption.
-
-    Attributes:
-        kind: None where it names none ("shape").
-        count: the number before it, exact from two on; 0 for "no".
-    """
+    """A noun, words ``start`` to ``stop``: ``count`` is exact from two on, 0 for "no"; ``kind`` None: any ("shape")."""
 
     kind: str | None
     attributes: frozenset[str]

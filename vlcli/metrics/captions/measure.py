@@ -70,7 +70,7 @@ def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) 
 
 
 def _one_number(words: Words) -> Words:
-    """Return words with "2 1/2" as one, which only ROUGE-L of the COCO evaluation does not part."""
+    # "2 1/2" as one word, which only ROUGE-L of the COCO evaluation does not part
     return _FRACTION.sub("\\1\u00a0\\2", " ".join(words)).split(" ") if any("/" in word for word in words) else words
 
 
