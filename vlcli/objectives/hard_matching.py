@@ -46,9 +46,7 @@ class HardMatching(MatchingHead):
             negatives are random and nothing is scored twice.
     """
 
-    paper = (
-        "ALBEF, Li et al. 2021, section 3.2 (hard negatives within the batch); LXMERT 2019, section 3.1.3 (matching)"
-    )
+    paper = "ALBEF, Li et al. 2021, section 3.2 (hard negatives within the batch); LXMERT 2019, section 3.1.3"
 
     def __init__(
         self, model: Model, data_spec: DataSpec, *, negatives: int = 1, candidates: int = 4, **options: Any

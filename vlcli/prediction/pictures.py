@@ -132,8 +132,8 @@ def _holds(store: FeatureStore | None, picture: str | Path) -> bool:
     return store is not None and not store.missing([store.id_of(picture)])
 
 
-def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open a picture as upright 8-bit RGB. Raises DataError: it is none, not there, or larger than ``max_pixels``."""
+def open_picture(picture: Picture) -> Image.Image:
+    """Open a picture as upright 8-bit RGB. Raises DataError: it is none, not there, or larger than ``MAX_PIXELS``."""
     if not isinstance(picture, str | Path | Image.Image):
         expected, hint = "a file or a PIL image", "convert an array: PIL.Image.fromarray(ARRAY)"
         raise DataError("This is no picture.", got=type(picture).__name__, expected=expected, hint=hint)
@@ -143,8 +143,8 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
         raise DataError("There is no such picture.", where=where, expected=expected, hint=hint)
     try:
         if isinstance(picture, Image.Image):
-            return _upright(picture, max_pixels)
-        return open_image(Path(picture), max_pixels)
+            return _upright(picture)
+        return open_image(Path(picture))
     except (BadImageError, OSError) as error:
         got = str(error) or type(error).__name__
         large = got.startswith("too large")
@@ -152,10 +152,10 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
         raise DataError("The picture cannot be read.", where=where, got=got, hint=hint) from None
 
 
-def _upright(image: Image.Image, max_pixels: int) -> Image.Image:
+def _upright(image: Image.Image) -> Image.Image:
     width, height = image.size
-    if width * height > max_pixels:
-        raise BadImageError(f"too large: {width} x {height} pixels, at most {max_pixels} are decoded")
+    if width * height > MAX_PIXELS:
+        raise BadImageError(f"too large: {width} x {height} pixels, at most {MAX_PIXELS} are decoded")
     try:
         return to_rgb(ImageOps.exif_transpose(image))
     except Exception as error:  # an image whose file is decoded only now may be damaged

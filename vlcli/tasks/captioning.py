@@ -3,7 +3,7 @@
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -74,9 +74,8 @@ class Writing(Task):
     baseline: bool = True
 
     def __post_init__(self) -> None:
-        settings = (self.beams, self.max_length, self.min_length, self.length_penalty, self.no_repeat_ngram)
-        sampling: dict[str, Any] = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        self.settings = Generation(self.decoding, *settings, **sampling)
+        shared = {item.name for item in fields(Generation)} - {"bad_words", "samples"}
+        self.settings = Generation(**{name: getattr(self, name) for name in shared})
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
@@ -157,13 +156,10 @@ class Captioning(Writing):
             raise ComponentError(what, where="task captioning", got=self.algorithm, expected="letters")
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=True)
+        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=True) for r in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=self.train_on == "pictures")
-
-    @staticmethod
-    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
+        by_picture = self.train_on == "pictures"
         return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from vlcli.errors import DataError
 from vlcli.files import write_text
-from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
+from vlcli.metrics.captions.tokens import LONGEST, Words, grams, tokenize
 
-LONGEST = 4
 SIGMA = 6.0  # width of CIDEr-D's penalty on differing lengths
 
 
@@ -32,7 +31,7 @@ class DocumentFrequency:
         counts: Counter[tuple[str, ...]] = Counter()
         images = 0
         for images, known in enumerate(references, 1):  # noqa: B007 (their number, in the end)
-            counts.update({run for words in known for run in grams(words, LONGEST)})
+            counts.update({run for words in known for run in grams(words)})
         return cls(counts, images)
 
     def save(self, path: Path) -> None:
@@ -65,7 +64,7 @@ class Cider:
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
         self.frequency, self.d = frequency, d
         self._rarest = math.log(max(frequency.images, 1))
-        self._reference = cache(lambda words: self._vector(grams(words, LONGEST)))
+        self._reference = cache(self._vector)
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
@@ -76,7 +75,7 @@ class Cider:
         """Return one number a caption: 10 times the mean over references and lengths of run of the cosine."""
         scores = []
         for words, known in zip(candidates, references, strict=True):
-            caption = self._vector(grams(words, LONGEST))
+            caption = self._vector(words)
             total = sum(self._similarity(caption, self._reference(tuple(other))) for other in known)
             scores.append(10 * total / max(len(known), 1))
         return scores
@@ -85,13 +84,12 @@ class Cider:
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
 
-    def _vector(self, counts: Grams) -> Vector:
+    def _vector(self, words: Words) -> Vector:
         weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(LONGEST)]
-        frequency = self.frequency.counts
-        for run, count in counts.items():
-            weights[len(run) - 1][run] = count * (self._rarest - math.log(max(1, frequency.get(run, 0))))
+        for run, count in grams(words).items():
+            weights[len(run) - 1][run] = count * (self._rarest - math.log(max(1, self.frequency.counts[run])))
         norms = [math.sqrt(sum(value * value for value in part.values())) for part in weights]
-        return weights, norms, sum(count for run, count in counts.items() if len(run) == 2)
+        return weights, norms, max(0, len(words) - 1)
 
     def _similarity(self, caption: Vector, reference: Vector) -> float:
         total = 0.0

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Literal
 
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
-from vlcli.metrics.captions.tokens import Words, grams, tokenize
+from vlcli.metrics.captions.tokens import LONGEST, Words, grams, tokenize
 
 PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")  # SPICE's categories (DiMBERT, Table 7)
 
@@ -99,13 +99,13 @@ def longest_common(left: Words, right: Words) -> int:
 NEARLY_NONE, SPARE = 1e-15, 1e-9
 
 
-def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
-    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length."""
-    right, total = [0] * longest, [0] * longest
+def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
+    """Return BLEU-1 to BLEU-4 of a whole set, with each caption's closest reference length."""
+    right, total = [0] * LONGEST, [0] * LONGEST
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):
-        most = reduce(or_, (grams(reference, longest) for reference in known))
-        for run, count in (grams(words, longest) & most).items():
+        most = reduce(or_, map(grams, known))
+        for run, count in (grams(words) & most).items():
             right[len(run) - 1] += count
         total = [count + max(0, len(words) - n) for n, count in enumerate(total)]
         length += len(words)

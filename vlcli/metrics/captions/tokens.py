@@ -60,6 +60,9 @@ def tokenize(caption: str) -> list[str]:
     return [word for word in words if word not in DROPPED]
 
 
-def grams(words: Words, longest: int = 4) -> Grams:
-    """Count every run of one to ``longest`` words."""
-    return Counter(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
+LONGEST = 4
+
+
+def grams(words: Words) -> Grams:
+    """Count every run of one to :data:`LONGEST` words."""
+    return Counter(tuple(words[i : i + n]) for n in range(1, LONGEST + 1) for i in range(len(words) - n + 1))
