@@ -231,6 +231,13 @@ def test_pictures_that_an_example_lacks_are_zeros_in_every_set(tmp_path: Path) -
     assert pooled.rows(known).shape[1] == pooled.rows(asked).shape[1]
 
 
+def test_words_that_are_not_known_and_no_examples_have_one_column() -> None:
+    known = {"red": 1, "ball": 2}
+    assert baseline.numbers([Example("a", "red red ball"), Example("b", "?")], known).tolist() == [[1, 2], [0, 0]]
+    assert baseline.numbers([Example("b", None)], known).tolist() == [[0]]
+    assert baseline.numbers([], known).shape == (0, 1)
+
+
 def test_a_damaged_picture_is_told_or_left_out_as_the_stage_says(vqa: Path) -> None:
     (vqa / "images" / "c.png").unlink()
     with pytest.raises(DataError, match="picture"):

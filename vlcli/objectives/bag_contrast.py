@@ -82,7 +82,7 @@ class BagContrast(Contrast):
             counts[list(set(tokenizer.encode(text, "", None).ids))] += 1
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], head: str = "{}") -> Tensor:
         # normalised vectors of unique sentences or pictures (N, members x width)
         view = step.view(self.view)
         if side == "text":

@@ -17,6 +17,7 @@ from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precisi
 from vlcli.objectives.negatives import ids_of
 
 Positives = Literal["own", "shared", "masked"]
+SECOND = "fused_{}"  # names of the projections of second vectors
 
 
 @dataclass
@@ -66,7 +67,7 @@ def dealt_order(counts: Tensor) -> Tensor:
 
 
 class Embedder(Objective):
-    """Base of objectives that project the pooled vectors of sentences and of pictures by ``text`` and by ``image``."""
+    """Base of objectives that project pooled vectors by ``text`` and ``image``, ``fused_text``, ``text_copy`` ..."""
 
     view: str
 
@@ -74,15 +75,15 @@ class Embedder(Objective):
         texts, images = self.paired(step)
         return {"text_embedding": texts, "image_embedding": images}
 
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], head: str = "{}") -> Tensor:
         states = (step.text if side == "text" else step.image)(self.view, rows="pooled")
-        head = getattr(self, f"fused_{side}" if second else side)
-        return F.normalize(full_precision(head(summary(states, second))), dim=-1)
+        vectors = summary(states, second=head == SECOND)
+        return F.normalize(full_precision(getattr(self, head.format(side))(vectors)), dim=-1)
 
-    def paired(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Return normalised vectors of each example's sentence and picture, (B, width) each."""
+    def paired(self, step: ForwardPasses, head: str = "{}") -> tuple[Tensor, Tensor]:
+        """Return normalised vectors (B, width) of each example's sentence and picture, by the heads of this form."""
         text_rows, image_rows = step.pairs(self.view)
-        return self.embed(step, "text", second)[text_rows], self.embed(step, "image", second)[image_rows]
+        return self.embed(step, "text", head)[text_rows], self.embed(step, "image", head)[image_rows]
 
 
 class Contrast(Embedder):
@@ -155,7 +156,7 @@ class Contrast(Embedder):
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         # losses per example (B,), and scores of pictures against all sentences and the other way (B, N)
-        texts, images = self.paired(step, second)  # (B, width)
+        texts, images = self.paired(step, SECOND if second else "{}")  # (B, width)
         all_texts, all_images = step.gather(texts), step.gather(images)  # (N, width)
         if self.as_released:  # the loss over the whole matrix in every process, where only its rows carry a gradient
             all_texts = all_texts.detach().index_copy(0, known.own, texts)

@@ -77,8 +77,8 @@ def words_of(text: str | None) -> list[str]:
 def numbers(examples: Sequence[Example], vocabulary: dict[str, int]) -> Tensor:
     """Return the numbers (N, L) of the words of each sentence, each once; 0 where a sentence has ended."""
     rows = [[vocabulary[w] for w in dict.fromkeys(words_of(e.text)) if w in vocabulary][:LONGEST] for e in examples]
-    padded = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
-    return F.pad(padded, (0, 0 if padded.shape[1] else 1))  # a bag of words needs a column
+    rows.append([0])  # a column at least, also without words or examples
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)[:-1]
 
 
 def vocabulary_of(examples: Sequence[Example]) -> dict[str, int]:
