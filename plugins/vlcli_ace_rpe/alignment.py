@@ -68,9 +68,9 @@ class AnchorAlignment(MomentumContrast):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         known = Known.of(step, self.view)
-        texts, images = self._vectors(step, self.text, self.image)
+        texts, images = self.paired(step)
         with torch.no_grad():
-            far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
+            far_texts, far_images = self.paired(step.teacher, "{}_copy")
             all_texts, all_images = step.gather(far_texts), step.gather(far_images)
         forth = images @ torch.cat([all_texts.T, self.text_queue.to(texts.dtype)], 1)  # (B, N + K)
         back = texts @ torch.cat([all_images.T, self.image_queue.to(texts.dtype)], 1)

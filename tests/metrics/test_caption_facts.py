@@ -115,6 +115,14 @@ def test_predictions_are_told_what_holds(tmp_path) -> None:
         check_facts("facts-of-a-test", runner, rows[1:])
 
 
+def test_a_look_that_is_not_known_is_none_of_the_annotated(monkeypatch, tmp_path) -> None:
+    unknown = BoxList(np.array([[10, 10, 30, 30]], np.float32), classes=np.array([0]), attributes=np.array([-1]))
+    monkeypatch.setattr(Boxed, "boxes", lambda self: {"a": unknown})
+    runner = SimpleNamespace(data=SimpleNamespace(readers=[SimpleNamespace(root=tmp_path, ids="name")]))
+    rows = [{"key": "a", "prediction": "a red circle"}]
+    assert check_facts("facts-of-a-test", runner, rows)["right/look"] == 0
+
+
 def test_worlds_say_what_they_are_asked_to() -> None:
     with pytest.raises(UsageError, match="caption_forms"):
         ShapesConfig(caption_forms=("single", "joke"))

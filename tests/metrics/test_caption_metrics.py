@@ -137,7 +137,7 @@ def test_any_captions_score_within_bounds(rows: list[tuple[list[str], list[list[
 
 def test_frequencies_are_kept(tmp_path: Path) -> None:
     references = [[["a", "red", "circle"], ["the", "circle"]], [["a", "square"]]]
-    made = DocumentFrequency.of(references)
+    made = DocumentFrequency.of(iter(references))  # COCO's captions need not be in memory as words at once
     made.save(tmp_path / "df.json")
     assert DocumentFrequency.load(tmp_path / "df.json") == made
     assert made.counts["a",] == 2

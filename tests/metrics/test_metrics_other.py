@@ -106,3 +106,8 @@ def test_interval_of_three_seeds():
     assert interval.interval([0.5]).text() == "0.500"
     with pytest.raises(ValueError, match="at least one"):
         interval.interval([])
+
+
+def test_a_seed_without_a_number_leaves_the_interval_without_one():
+    found = interval.interval([0.5, 0.6, float("nan")])
+    assert found.text() == "nan ± nan"

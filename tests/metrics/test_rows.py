@@ -39,6 +39,11 @@ def test_measured_kinds() -> None:
     assert "most_frequent" not in found
 
 
+def test_a_kind_that_is_a_number() -> None:
+    rows = [{"key": str(n), "accuracy": float(n % 2), "question_type": 3} for n in range(10)]
+    assert measured({"accuracy/3": 0.5}, rows)[0].count == 10
+
+
 def test_no_interval_of_another_number() -> None:
     """Rows whose mean is another number than the metric belong to other data: no interval."""
     rows = answers(40, 31)

@@ -21,6 +21,7 @@ from vlcli.cli import app
 from vlcli.errors import DataError, UsageError
 from vlcli.prediction import MAX_TEXT, Failure, Prediction, RegionFeatures, Request
 from vlcli.prediction.pictures import open_picture
+from vlcli.prediction.records import read_lines
 from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 
@@ -204,6 +205,17 @@ def test_components_of_a_python_file_answer(studio, tmp_path, monkeypatch, verb)
     ended = CliRunner().invoke(app, [*words, "--plugin", file.name])
     assert ended.exit_code == 0, ended.stderr
     assert Path("loaded").read_text() == "yes"
+
+
+def test_an_array_is_no_picture():
+    with pytest.raises(DataError, match="This is no picture") as caught:
+        open_picture(np.zeros((4, 4, 3), np.uint8))
+    assert "fromarray" in caught.value.hint
+
+
+def test_a_request_without_a_key_has_none():
+    first, second = read_lines(['{"image": "a.png", "key": null}', '{"image": "a.png", "key": 0}'])
+    assert (first.key, second.key) == ("", "0")
 
 
 def test_a_picture_that_is_not_there_is_not_called_unreadable(tmp_path):

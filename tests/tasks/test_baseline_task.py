@@ -14,11 +14,13 @@ from PIL import Image
 from small_run import context
 
 from vlcli import registry
+from vlcli.data.sample import Example
 from vlcli.errors import ComponentError, DataError
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter
 from vlcli.stages import evaluate
 from vlcli.tasks import baseline
+from vlcli.tasks.pooled import Pooled
 
 COLOURS = {"red": (220, 20, 20), "blue": (20, 20, 220), "green": (20, 200, 20)}
 Line = dict[str, Any]
@@ -217,6 +219,23 @@ def test_pairs_of_pictures_are_read_in_their_order(tmp_path: Path) -> None:
     columns = {"answers": None, "label": "label", "labels": ["False", "True"]}
     metrics, _ = run(tmp_path, "words+image", {"name": "classification", "images": 2}, columns)
     assert metrics["accuracy"] > 0.95
+
+
+def test_pictures_that_an_example_lacks_are_zeros_in_every_set(tmp_path: Path) -> None:
+    files = {str(number): tmp_path / f"{number}.png" for number in range(4)}
+    for number, path in enumerate(files.values()):
+        Image.new("L", (16, 16), 40 * number).save(path)
+    known = [Example("a", images=["0", "1"]), Example("b", images=["2"])]
+    asked = [Example("c", images=["3"])]
+    pooled = Pooled(known, asked, None, files)
+    assert pooled.rows(known).shape[1] == pooled.rows(asked).shape[1]
+
+
+def test_words_that_are_not_known_and_no_examples_have_one_column() -> None:
+    known = {"red": 1, "ball": 2}
+    assert baseline.numbers([Example("a", "red red ball"), Example("b", "?")], known).tolist() == [[1, 2], [0, 0]]
+    assert baseline.numbers([Example("b", None)], known).tolist() == [[0]]
+    assert baseline.numbers([], known).shape == (0, 1)
 
 
 def test_a_damaged_picture_is_told_or_left_out_as_the_stage_says(vqa: Path) -> None:

@@ -25,7 +25,7 @@ from vlcli.metrics.captions.measure import measure
 from vlcli.metrics.ranking import both_ways
 from vlcli.progress import Silent
 from vlcli.stages import evaluate
-from vlcli.tasks.cca_retrieval import FitSetting, fit
+from vlcli.tasks.cca_retrieval import CCARetrieval, FitSetting, fit
 from vlcli.tasks.correlation import Axes, CountedWords, Moments, solve, unit
 from vlcli.tasks.pooled import mean_features, sentences_by_picture
 
@@ -213,6 +213,7 @@ def test_options_are_numbers_above_zero():
     for options in ({"dims": 0}, {"ridge": []}, {"words": [500, 0]}):
         with pytest.raises(ComponentError, match="nothing to choose among"):
             registry.build("tasks", {"name": "cca-retrieval", **options})
+    assert CCARetrieval(dims=[8, 16], ridge=1.0, words=30).choices == [FitSetting(30, 1.0, 8), FitSetting(30, 1.0, 16)]
 
 
 RECIPE = """

@@ -229,6 +229,14 @@ def test_data_sets_are_joined_only_where_their_numbers_agree(world):
         joined([truth, Truth({**truth.document, "categories": []}, truth.numbers)])
 
 
+def test_a_picture_as_thin_as_a_line_is_drawn(tmp_path):
+    Image.new("RGB", (2000, 1)).save(tmp_path / "line.png")
+    task = Detection()
+    task.files = {"line": tmp_path / "line.png"}
+    row = {"image": "line", "image_id": 1, "boxes": [], "categories": [], "classes": [], "scores": []}
+    assert [path.name for path in task.submission([row], tmp_path)] == ["detections.json", "detections.png"]
+
+
 def test_predictions_without_a_truth_are_written_by_the_models_own_names():
     images = SimpleNamespace(keys=["p"], pixels=SimpleNamespace(sizes=torch.tensor([[50, 100]])))
     clean = SimpleNamespace(images=images, image_rows=torch.tensor([[0]]))

@@ -209,9 +209,10 @@ def test_detections_of_albef_and_of_others(tmp_path: Path) -> None:
     assert read_detections(file)["7"].boxes.tolist() == [[1, 2, 4, 6], [5, 6, 12, 14]]
     file.write_text(json.dumps([{"image_id": 7, "bbox": [1, 2, 3, 4], "score": 0.9, "category_id": 1}]))
     assert read_detections(file)["7"].boxes.tolist() == [[1, 2, 4, 6]]
-    file.write_text(json.dumps({"7": [[1, 2]]}))
-    with pytest.raises(DataError, match="not understood"):
-        read_detections(file)
+    for rows in ([[1, 2]], [[1, 2], [3, 4]]):
+        file.write_text(json.dumps({"7": rows}))
+        with pytest.raises(DataError, match="not understood"):
+            read_detections(file)
     nothing = SimpleNamespace(data=SimpleNamespace(readers=[SimpleNamespace(boxes=dict)]))
     with pytest.raises(ComponentError, match="no boxes"):
         Grounding().evaluate(nothing)

@@ -1,7 +1,4 @@
-"""Scores of predictions: pure functions on numbers and strings, no files, no torch.
-
-One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
-"""
+"""Scores of predictions by benchmark, their confidence intervals, and exact search of nearest vectors."""
 
 from typing import TYPE_CHECKING
 

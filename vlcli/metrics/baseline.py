@@ -6,28 +6,22 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, TypeVar
 
-NAME = "most_frequent"
-"""The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
-ONE_ANSWER = "one_answer"
-"""The share of examples that are given the most common answer, where that is collapse."""
-CHANCE = "chance"
-"""``chance/NAME`` stands beside the metric NAME: what a ranking in random order scores."""
-ACCURACIES = ("accuracy", "top1", "aacc")
-"""Metrics that it stands beside."""
+NAME = "most_frequent"  # the metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``
+ONE_ANSWER = "one_answer"  # the share of examples that are given the most common answer, where that is collapse
+CHANCE = "chance"  # ``chance/NAME`` stands beside the metric NAME: what a ranking in random order scores
+ACCURACIES = ("accuracy", "top1", "aacc")  # metrics that it stands beside
 
-MOST = 0.95
-"""The share of one answer from which a model counts as collapsed."""
+MOST = 0.95  # the share of one answer from which a model counts as collapsed
 Row = Mapping[str, Any]
 Answer = TypeVar("Answer", str, tuple[str, ...])
 
 
 def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, float]:
-    """Return the mean score of the one answer that is the best of most of these examples.
+    """Return the mean score of the one answer that is the best of most rows.
 
     Args:
-        rows: predictions with ``answers`` (answer -> its score), or with the one true ``label`` or ``answer``; rows
-            without any are left out.
-        kind: a field; the answer is found and scored within each of its values, as ``most_frequent/VALUE``.
+        rows: with ``answers`` (answer -> score), or one true ``label`` or ``answer``; rows without are left out.
+        kind: a field; the answer is chosen and scored within each of its values, as ``most_frequent/VALUE``.
 
     >>> most_frequent([{"label": "yes"}, {"label": "no"}, {"label": "yes"}])
     {'most_frequent': 0.6666666666666666}
@@ -64,7 +58,7 @@ def baselines(names: Iterable[str], metrics: Mapping[str, float]) -> dict[str, f
 
 
 def by_chance(metrics: Mapping[str, float]) -> bool:
-    """True if a baseline among these metrics is the chance level."""
+    """Return whether a baseline among these metrics is the chance level."""
     return any(name.startswith(f"{CHANCE}/") for name in metrics)
 
 
@@ -90,12 +84,7 @@ def suspicious(metrics: Mapping[str, float]) -> list[str]:
 
 
 def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
-    """Return :data:`ONE_ANSWER` if one answer is given to more than 95 % of the examples and none is true of as many.
-
-    Args:
-        predictions: of a task with one answer an example; rows without a truth are left out, and without any there is
-            nothing to judge.
-    """
+    """Return :data:`ONE_ANSWER` if over 95 % of the rows with a truth predict one answer and no truth is as common."""
     pairs = [(str(row.get("prediction")), true_answer(row)) for row in predictions]
     rows = [pair for pair in pairs if pair[1] is not None]
     if not rows:

@@ -55,10 +55,7 @@ def consistency(identifiers: Iterable[str], correct: Iterable[bool]) -> float:
 
 
 def by_kind(rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct", prefix: str = "") -> dict[str, float]:
-    """Return the mean of ``value`` for each value of ``key``, sorted by it, as ``prefix`` and that value.
-
-    Rows without the key are left out.
-    """
+    """Return ``prefix`` + each value of ``key`` -> the mean of ``value``, sorted; rows without the key are left out."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.get(key) not in (None, ""):
@@ -72,10 +69,7 @@ WORDS = frozenset({"yes", "no"})
 def yes_no(predictions: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
     """Return ``precision``, ``recall`` and ``f1`` of "yes", and ``yes_ratio``, the share of predictions that are "yes".
 
-    A ratio whose denominator is 0 is 0.
-
-    Args:
-        labels: what is true, in the same order; nothing is returned where another word than yes and no occurs.
+    A ratio whose denominator is 0 is 0. Nothing is returned where a label is neither yes nor no.
     """
     if not labels or not WORDS.issuperset(labels):
         return {}
@@ -89,8 +83,7 @@ def _rates(both: int, said: int, true: int) -> dict[str, float]:
     return {"precision": precision, "recall": recall, "f1": f1(precision, recall)}
 
 
-Count = int | Literal["own"]
-"""Number of predicted words: M, or as many as the picture truly has."""
+Count = int | Literal["own"]  # number of predicted words: M, or as many as the picture truly has
 Ranks = Sequence[Sequence[int]]
 
 
@@ -100,11 +93,7 @@ def f1(precision: float, recall: float) -> float:
 
 
 def per_image(ranks: Ranks, count: Count) -> dict[str, float]:
-    """Return means over the pictures that have a true word; F1 is the mean of the pictures' own F1.
-
-    Args:
-        ranks: for each picture, the rank of each of its true words.
-    """
+    """Return the mean precision, recall and F1 of pictures by the ``ranks`` of their true words; none: left out."""
     rows = [pooled([picture], count) for picture in ranks if picture]
     return {name: fmean(row[name] for row in rows) for name in rows[0]} if rows else {}
 

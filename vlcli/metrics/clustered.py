@@ -18,27 +18,22 @@ from numpy.typing import NDArray
 
 from vlcli.metrics.interval import LEVEL, Interval, quantile
 
+# Clusters that are added at each end of a range before the variance is estimated, no less than half an example
 PRIOR = 1 / 8
-"""Clusters that are added at each end of a range before the variance is estimated, no less than half an example."""
+# Beginnings of keys in the rows of rankings: image retrieval for a sentence, sentences for an image
 SIDES = ("image/", "text/")
-"""Beginnings of keys in the rows of rankings: image retrieval for a sentence, sentences for an image."""
 _HALVINGS = 50
 
-Values = Mapping[str, float]
-"""One number per example, by the example's key."""
-Clusters = Mapping[str, str]
-"""The cluster of each example, by the example's key."""
+Values = Mapping[str, float]  # one number per example, by the example's key
+Clusters = Mapping[str, str]  # the cluster of each example, by the example's key
 Numbers = NDArray[np.float64]
 
 
 def score_interval(values: Values, clusters: Clusters | None = None, level: float = LEVEL) -> Interval:
-    """Return the mean of a score over examples with its interval, clustered by image.
+    """Return the mean of a score over examples with its interval, clustered by image; None: each example by itself.
 
     Scores in [0, 1] have an interval in [0, 1], which is Wilson's where each is 0 or 1 and no two examples share an
     image. Other numbers have Student's.
-
-    Args:
-        clusters: of the examples; None: each stands for itself.
     """
     scores = np.fromiter(values.values(), np.float64)
     if not (scores.min() >= 0 and scores.max() <= 1):
@@ -51,10 +46,8 @@ def score_interval(values: Values, clusters: Clusters | None = None, level: floa
 def difference_interval(columns: Sequence[Values], clusters: Clusters | None = None, level: float = LEVEL) -> Interval:
     """Return the mean of paired differences over examples with its interval, clustered by image.
 
-    Args:
-        columns: differences by example, one mapping per seed, all with the same keys. With several seeds the variance
-            is clustered by image and by seed (Cameron, Gelbach and Miller 2011).
-        clusters: of the examples; None: each stands for itself.
+    Columns are differences by example, one mapping per seed, all with the same keys. With several seeds the variance is
+    clustered by image and by seed (Cameron, Gelbach and Miller 2011).
     """
     values = np.array([list(column.values()) for column in columns], np.float64)  # (seeds, examples)
     groups = Groups.of(groups_of(columns[0], clusters))
@@ -76,9 +69,9 @@ class Groups:
     """Which examples share an image.
 
     Attributes:
-        order: of the examples (N,), those of one cluster side by side; None: they already are.
-        starts: of each cluster in that order (K,).
-        sizes: of each cluster (K,).
+        order: (N,) the examples, those of one cluster side by side; None: they already are.
+        starts: (K,) where each cluster starts in that order.
+        sizes: (K,).
         freedom: degrees of freedom: clusters of equal size that would be as good, less one, at least one.
     """
 
@@ -97,7 +90,6 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """Number of clusters."""
         return len(self.sizes)
 
     def sums(self, values: Numbers) -> Numbers:
@@ -159,7 +151,7 @@ def difference_ends(
 
 
 def _last(start: Numbers, end: float, holds: Callable[[Numbers], NDArray[np.bool_]]) -> Numbers:
-    """Return the number nearest to ``end`` that holds, by halving."""
+    # the number nearest to ``end`` that holds, by halving
     inside, outside = start, np.full_like(start, end)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
@@ -169,11 +161,9 @@ def _last(start: Numbers, end: float, holds: Callable[[Numbers], NDArray[np.bool
 
 
 def _spread(values: Numbers, groups: Groups, ends: tuple[float, ...]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return mean, variance of an example, and the inflation of the mean's variance, with what is added at the ends.
-
-    The inflation has the correlation of two examples of a cluster, over pairs or over examples, whichever is more: with
-    clusters of many sizes, few large ones dominate the pairs. It is no less than 1. Values have the shape (..., N).
-    """
+    # Mean, variance of an example, and inflation of the mean's variance (...) of values (..., N) with the added ends.
+    # The inflation is that of the correlation within clusters, over pairs or over examples, whichever is more (with
+    # clusters of many sizes, few large ones dominate the pairs), and no less than 1.
     number, sizes = values.shape[-1], groups.sizes
     size = number / groups.count
     added = max(PRIOR * size, 0.5) if ends else 0.0

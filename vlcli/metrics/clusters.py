@@ -7,15 +7,11 @@ from pathlib import Path
 from vlcli.metrics.clustered import Clusters
 from vlcli.metrics.rows import read_lines
 
-IMAGES = "images.jsonl"
-"""The file in which an evaluate stage writes which images its examples have."""
+IMAGES = "images.jsonl"  # the file in which an evaluate stage writes which images its examples have
 
 
 def read_clusters(folder: Path) -> Clusters | None:
-    """Read the cluster of each example of an evaluate stage: the first image of those that its images are joined with.
-
-    None where the stage did not write which images its examples have.
-    """
+    """Read each example's cluster, named by its first image, from an evaluate stage; None: it wrote no images."""
     path = folder / IMAGES
     return _clusters(path, path.stat().st_mtime_ns if path.is_file() else -1)
 

@@ -11,8 +11,7 @@ from vlcli.errors import ComponentError
 
 INSTALL = "pip install 'vlcli[coco]'"
 AREAS = ("all", "small", "medium", "large")
-LIMITS = (1, 10, 100)
-"""Most detections of a picture that count, in the three recalls; average precision takes the last."""
+LIMITS = (1, 10, 100)  # most detections of a picture that count, in the three recalls; average precision takes the last
 
 
 def average_precision(
@@ -26,7 +25,10 @@ def average_precision(
 
     Returns:
         ``AP`` (mean over the thresholds .50 to .95), ``AP50``, ``AP75``, ``APs``, ``APm``, ``APl`` (areas below 32²,
-        below 96² and above), ``AR1``, ``AR10``, ``AR100``. What no box of the truth decides is left out.
+        below 96² and above), ``AR1``, ``AR10``, ``AR100``, ``AP/CLASS``; those that no true box decides are left out.
+
+    Raises:
+        ComponentError: pycocotools is not installed.
     """
     try:
         from pycocotools.coco import COCO

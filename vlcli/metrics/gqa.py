@@ -13,15 +13,15 @@ from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.classification import by_kind
 
 Row = Mapping[str, Any]
+# Valid answers to questions about what two objects have in common, whatever the file of choices says
 COMMON = ("color", "material", "shape")
-"""Valid answers to questions about what two objects have in common, whatever the file of choices says."""
 
 
 def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> dict[str, float]:
     """Return every score that the rows allow: accuracies and distribution over balanced questions.
 
-    Each accuracy stands beside ``most_frequent``, that of the most frequent answer to the same questions. An answer is
-    right where it is the known one to the letter, as in the official evaluation: "Yes" is not "yes".
+    Each accuracy stands beside ``most_frequent``. An answer is right where it is the known one to the letter, as in the
+    official evaluation: "Yes" is not "yes".
 
     Args:
         rows: predictions whose answer is known.
@@ -45,16 +45,10 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
 
 
 def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> dict[str, float]:
-    """Return the mean over rightly answered questions of the share of right ones among those that their answer settles.
+    """Return ``consistency``: the mean over right ``rows`` of the share of right ones among their entailed questions.
 
-    The official evaluation wants predictions for all questions; here, entailed questions without one are left out.
-
-    Args:
-        rows: the questions whose entailed ones count, with ``correct``.
-        judged: every question that was answered, with ``correct``.
-
-    Returns:
-        ``consistency``; nothing where no right answer settles another question that was answered.
+    The official evaluation wants predictions for all questions; here, entailed questions that are not among ``judged``
+    are left out, and nothing is returned where none is left.
     """
     right = {row["key"]: bool(row["correct"]) for row in judged}
     shares = []

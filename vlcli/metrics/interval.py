@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 LEVEL = 0.95
 
@@ -26,7 +26,6 @@ class Interval:
 
     @property
     def half(self) -> float | None:
-        """Half of the interval's width."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     def text(self, digits: int = 3) -> str:
@@ -45,7 +44,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         return Interval(mean, count=count)
     from scipy.special import stdtr
 
-    error = stdev(values) / math.sqrt(count)
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)  # NaN where one is
     half = quantile(level, count - 1) * error
     return Interval(mean, mean - half, mean + half, count, 2 * float(stdtr(count - 1, -abs(mean) / error)))
 

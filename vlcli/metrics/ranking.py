@@ -17,9 +17,6 @@ def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> floa
 
     A constant score has the share of positives, which is also what a random order has on average in large data.
 
-    Args:
-        scores: N, higher for what is more likely positive.
-
     Raises:
         ValueError: nothing is positive.
 
@@ -43,10 +40,10 @@ class Standing:
     """Rank of the best right candidate of each query, with ties.
 
     Attributes:
-        above: (Q,) wrong candidates that score strictly higher.
-        tied: (Q,) wrong candidates that score the same.
-        right: (Q,) right candidates at that score.
-        total: candidates a query.
+        above: (Q,) wrong candidates with a higher score.
+        tied: (Q,) wrong candidates with the same score.
+        right: (Q,) right candidates with that score.
+        total: candidates of a query.
     """
 
     above: NDArray[np.int64]
@@ -56,11 +53,7 @@ class Standing:
 
 
 def standing(scores: Scores, relevant: NDArray[np.bool_]) -> Standing:
-    """Return the standing of each query; every query needs a relevant candidate.
-
-    Args:
-        scores: (Q, C), higher is better.
-        relevant: (Q, C) whether a candidate is right.
+    """Return the standing of each query by scores (Q, C), higher is better, of which some are ``relevant`` (Q, C).
 
     Raises:
         ValueError: a query has no relevant candidate, or a score is NaN.
@@ -98,17 +91,15 @@ def joined(parts: Sequence[Standing]) -> Standing:
 
 
 def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return recalls of image retrieval (a text asks: ``image/...``) and text retrieval (an image asks: ``text/...``).
-
-    Args:
-        scores: (N, M) of N texts with M images.
-        relevant: (N, M) which belong together.
-    """
+    """Return :func:`recalls` of the scores (N, M) of N texts with M images, of which some are ``relevant`` (N, M)."""
     return recalls((standing(scores, relevant), standing(scores.T, relevant.T)), ks)
 
 
 def recalls(both: Iterable[Standing], ks: tuple[int, ...]) -> dict[str, float]:
-    """Return ``r@k``, their mean ``r_mean`` (mean TR and mean IR of papers) and ``median_rank`` of both ways."""
+    """Return ``r@k``, their mean ``r_mean`` (mean TR and mean IR of papers) and ``median_rank`` of both ways.
+
+    ``image/...`` are those of image retrieval (a text asks), ``text/...`` those of text retrieval.
+    """
     metrics: dict[str, float] = {}
     for side, queries in zip(("image", "text"), both, strict=True):
         hits = {f"{side}/r@{k}": float(hit_chance(queries, k).mean()) for k in ks}

@@ -1,7 +1,6 @@
-"""Computes intervals of metrics from the rows of ``predictions.jsonl``.
+"""Intervals of metrics from the rows of ``predictions.jsonl``.
 
-A metric gets an interval only where its value is, to six digits, the mean of a field over rows: then the interval is
-of just this number.
+A metric gets an interval only where its value is, to six digits, the mean of a field over rows.
 """
 
 import json
@@ -18,15 +17,10 @@ from vlcli.metrics.clustered import Clusters, difference_interval, score_interva
 from vlcli.metrics.interval import Interval
 
 Row = Mapping[str, Any]
-MOST_ROWS = 500_000
-"""Rows of one ``predictions.jsonl`` that are read."""
+MOST_ROWS = 500_000  # rows of one ``predictions.jsonl`` that are read
 _LONGEST_LINE = 1_000_000
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "accuracy": ("accuracy", "correct"),
-    "top1": ("correct",),
-    "top5": ("in_top",),
-}
-"""Fields of a row of which a metric may be the mean, besides the field of its name."""
+# Fields of a row of which a metric may be the mean, besides the field of its name
+FIELDS: Mapping[str, tuple[str, ...]] = {"accuracy": ("accuracy", "correct"), "top1": ("correct",), "top5": ("in_top",)}
 _CLOSE = 1e-6
 
 
@@ -72,16 +66,11 @@ class Paired:
 
     @property
     def difference(self) -> float | None:
-        """``second - first``; None where one of them is not known."""
         return None if self.first is None or self.second is None else self.second - self.first
 
 
 def column(name: str, value: float, rows: Sequence[Row]) -> dict[str, float] | None:
-    """Return what a metric is the mean of, by key; None where no field of the rows has this mean.
-
-    Args:
-        name: of the metric: ``accuracy``, ``accuracy/KIND``, ``image/r@5`` ...
-    """
+    """Return what a metric (``accuracy/KIND``, ``image/r@5``) is the mean of, by key; None: no field has this mean."""
     for values in _candidates(name, rows):
         if values and math.isclose(math.fsum(values.values()) / len(values), value, abs_tol=_CLOSE):
             return values
@@ -93,7 +82,7 @@ def _candidates(name: str, rows: Sequence[Row]) -> Iterator[dict[str, float]]:
     if kind.startswith("r@") and kind[2:].isdigit():
         ranks = _field([row for row in rows if str(row.get("key", "")).startswith(f"{first}/")], "rank")
         yield {key: float(rank <= int(kind[2:])) for key, rank in ranks.items()}
-    parts = [[row for row in rows if row.get(group) == kind] for group in kind_fields(rows)] if kind else [rows]
+    parts = [[row for row in rows if str(row.get(group)) == kind] for group in kind_fields(rows)] if kind else [rows]
     for part in parts:
         yield from (_field(part, field) for field in dict.fromkeys((name, first, *FIELDS.get(first, ()))))
 
@@ -110,12 +99,7 @@ def kind_fields(rows: Sequence[Row]) -> list[str]:
 
 
 def measured(metrics: Mapping[str, float], rows: Sequence[Row], clusters: Clusters | None = None) -> list[Measured]:
-    """Return every metric of a stage with its interval and its baseline.
-
-    Args:
-        rows: its predictions; none where they are lost.
-        clusters: of the rows that share an image; None where the images are not known.
-    """
+    """Return every metric of a stage with its interval and its baseline; without ``rows`` there is no interval."""
     results = []
     for name in without_baselines(metrics):
         values = column(name, metrics[name], rows)
@@ -135,12 +119,7 @@ def paired(
     second_rows: Sequence[Row] = (),
     clusters: Clusters | None = None,
 ) -> list[Paired]:
-    """Return every metric of two stages, and how much they differ.
-
-    Args:
-        second_rows: of the second; where both sets of rows have the same keys, differences get an interval.
-        clusters: of the rows that share an image; None where the images are not known.
-    """
+    """Return every metric of two stages and their difference, with an interval where the rows have the same keys."""
     pairs = []
     for name in dict.fromkeys([*without_baselines(first), *without_baselines(second)]):
         one = column(name, first[name], first_rows) if name in first and first_rows else None

@@ -1,8 +1,7 @@
 """Exact search of the nearest among very many vectors, in bounded memory.
 
-Products are taken block by block. Of a block only the pieces whose best score beats what a query has already found are
-looked at again, and what they hold is sorted in only when twice as many vectors have been seen, so that choosing costs
-little beside the products themselves.
+Of each block of products, only pieces with a score above a query's worst kept one are looked at again, and scores are
+sorted in only when twice as many vectors have been seen: choosing costs little beside the products.
 """
 
 from collections.abc import Iterator
@@ -11,36 +10,25 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-PIECE = 64
-"""Scores that share one maximum."""
-PRODUCTS = 2 << 20
-"""Bytes of a block's scores: they are looked through while they are still in the processor's cache."""
-WAITING = 1 << 18
-"""Scores that may wait to be sorted in."""
-FEWEST, MOST = 1024, 1 << 16
-"""Rows of a block, where memory allows."""
+PIECE = 64  # scores that share one maximum
+PRODUCTS = 2 << 20  # bytes of a block's scores: they are looked through while they are still in the processor's cache
+WAITING = 1 << 18  # scores that may wait to be sorted in
+FEWEST, MOST = 1024, 1 << 16  # rows of a block, where memory allows
 
 
 class Vectors(Protocol):
     """Anything with rows that slices to an array: a tensor, a numpy array or memory map, an HDF5 data set."""
 
     @property
-    def shape(self) -> Any:
-        """Rows and columns."""
+    def shape(self) -> Any: ...
 
     def __getitem__(self, rows: slice) -> Any: ...
 
 
 def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` rows of ``vectors`` with the largest product with each query, best first; ties by the lower row.
+    """Return scores (Q, k) and rows (Q, k) of the ``vectors`` (N, D) with the largest products with queries (Q, D).
 
-    Args:
-        queries: (Q, D).
-        vectors: (N, D).
-        memory_mb: bound of what is held beside queries and results, in MiB.
-
-    Returns:
-        Scores (Q, k) and rows (Q, k).
+    The best come first; of ties the lower row. ``memory_mb`` bounds what is held beside queries and results, in MiB.
     """
     k = min(k, int(vectors.shape[0]))
     kept = _Kept(queries, k)
@@ -51,13 +39,7 @@ def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -
 
 
 class _Kept:
-    """Keeps the best rows of each query, and the rows above the worst of them that wait to be sorted in.
-
-    Args:
-        queries: (Q, D).
-        k: how many are kept of each.
-    """
-
+    # The best k rows of each query (Q, D), and rows above the worst of them that wait to be sorted in
     def __init__(self, queries: Tensor, k: int) -> None:
         self.scores = torch.full((len(queries), k), -torch.inf, dtype=queries.dtype, device=queries.device)
         self.rows = torch.zeros(len(queries), k, dtype=torch.long, device=queries.device)
@@ -65,7 +47,7 @@ class _Kept:
         self.count, self.due = 0, 0
 
     def look(self, scores: Tensor, start: int) -> None:
-        """Take what may be among the best of a block's scores (Q, n), whose first row is ``start``."""
+        # takes what may be among the best of a block's scores (Q, n), whose first row is ``start``
         whole, floor = scores.shape[1] // PIECE * PIECE, self.scores[:, -1:]
         pieces = scores[:, :whole].unflatten(1, (-1, PIECE)).amax(2) > floor
         query, piece = pieces.nonzero(as_tuple=True)
@@ -87,7 +69,7 @@ class _Kept:
         self.count += len(query)
 
     def sort_in(self) -> None:
-        """Keep the best of the kept and the waiting; of equal scores the lower row."""
+        # keeps the best of the kept and the waiting; of equal scores the lower row
         (asked, k), there = self.scores.shape, torch.arange(len(self.scores), device=self.rows.device)
         kept = (there.repeat_interleave(k), self.rows.flatten(), self.scores.flatten())
         query, rows, values = (torch.cat(parts) for parts in zip(kept, *self.waiting, strict=True))
@@ -101,10 +83,7 @@ class _Kept:
 
 
 def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterator[tuple[int, Tensor]]:
-    """Yield scores (Q, n) of all queries with one run of vectors after another, and where the run starts.
-
-    The tensor is written anew for each run: use it before the next.
-    """
+    """Yield the start of each run of vectors and its scores (Q, n); the tensor is overwritten by the next run."""
     rows = block_rows(len(queries), queries.shape[1], memory_mb, queries.element_size())
     rows = min(rows, int(vectors.shape[0]))
     scores = queries.new_empty(len(queries), rows)
@@ -114,10 +93,7 @@ def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterato
 
 
 def block_rows(queries: int, dim: int, memory_mb: int, size: int = 4) -> int:
-    """Return the rows of a block: vectors, their products, and as much again for choosing fit into ``memory_mb``.
-
-    Where memory allows more, as many as keep the products in the processor's cache.
-    """
+    """Return how many vectors, their products, and as much again for choosing, fit into ``memory_mb`` and the cache."""
     rows = memory_mb * 2**20 // (size * (dim + 3 * queries))
     quick = min(max(PRODUCTS // (size * queries), FEWEST), MOST)
     return max(PIECE, min(rows, quick) // PIECE * PIECE)
@@ -142,7 +118,7 @@ def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tupl
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:
-    """Search as :func:`search` by FAISS (an exact inner-product index), which holds all vectors in memory."""
+    """Search by FAISS's exact inner-product index, all vectors in memory. Raises ComponentError: FAISS is missing."""
     try:
         import faiss
     except ImportError as error:

@@ -1,7 +1,6 @@
 """VQA v2: official answer normalisation, accuracy and soft scores (Antol et al. 2015, section 3; Goyal et al. 2017).
 
-The rules are those of the official evaluation, oddities included, since scores must agree with the server's: they are
-named where they stand.
+The rules are those of the official evaluation, oddities included, since scores must agree with the server's.
 """
 
 import re
@@ -15,10 +14,8 @@ _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eigh
 NUMBERS = {"none": "0", **{word: str(number) for number, word in enumerate(_NUMBERS)}}
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _PERIOD = re.compile(r"\.(?!\d)")
-OFFICIAL = 10
-"""People who answered each question of VQA."""
-SET = ", "
-"""Between the answers of a set."""
+OFFICIAL = 10  # people who answered each question of VQA
+SET = ", "  # between the answers of a set
 _MOST_PERIODS = 32  # the official call passes a flag (whose value is 32) where a count belongs
 
 _FORMS = """
@@ -81,14 +78,11 @@ def normalise(answer: str) -> str:
 
 
 def accuracy(answer: str, people: Sequence[str]) -> float:
-    """Return the accuracy of one answer against people's: VQA's rule, exact match for a single answer.
+    """Return the accuracy of one answer against people's: VQA's rule; exact match with a single one, 0 without any.
 
-    People's answers: for each person, min(1, matches among the others / 3); then the mean over people. Both sides are
-    normalised alike. Only where ten people agree to the letter does the official code compare answers as they are
-    written, and so does this, since scores must agree with the server's.
-
-    Args:
-        people: one answer, or one of each person; no answer scores 0.
+    VQA's rule: for each person, min(1, matches among the others / 3); then the mean over people. Both sides are
+    normalised alike; only where ten people agree to the letter are answers compared as written, as the official code
+    does.
     """
     answer, *people = _alike([answer, *people])
     if len(people) < 2:

@@ -5,10 +5,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from math import prod
 
-METRICS = {"wups_0.9": 0.9, "wups_0.0": 0.0}
-"""The thresholds that papers print, by name of the metric."""
-LOWERED = 0.1
-"""Factor of a similarity below the threshold."""
+METRICS = {"wups_0.9": 0.9, "wups_0.0": 0.0}  # the thresholds that papers print, by name of the metric
+LOWERED = 0.1  # factor of a similarity below the threshold
 
 
 def lacking() -> str | None:
@@ -27,10 +25,7 @@ def lacking() -> str | None:
 
 @lru_cache(maxsize=1 << 18)
 def similarity(first: str, second: str) -> float:
-    """Return the highest Wu-Palmer similarity of the nouns that two words stand for, 0 where one is no noun of WordNet.
-
-    Equal words have 1, in WordNet or not.
-    """
+    """Return the highest Wu-Palmer similarity of two words as nouns of WordNet; 1 of equal words, 0 of no nouns."""
     if first == second:
         return 1.0
     from nltk.corpus import wordnet
@@ -40,15 +35,12 @@ def similarity(first: str, second: str) -> float:
 
 
 def wups(
-    truth: Collection[str],
-    said: Collection[str],
-    threshold: float,
-    alike: Callable[[str, str], float] = similarity,
+    truth: Collection[str], said: Collection[str], threshold: float, alike: Callable[[str, str], float] = similarity
 ) -> float:
     """Return the score of a set of answers against the true set, in [0, 1].
 
-    The smaller of two products: of every true answer's membership in what was said, and the reverse. An answer is a
-    member of a set by its highest similarity to one of the set's; similarities below ``threshold`` count a tenth.
+    It is the smaller of two products: of every true answer's membership in ``said``, and the reverse. Membership is the
+    highest similarity to an answer of the set; similarities below ``threshold`` count a tenth.
     """
 
     def member(answer: str, answers: Collection[str]) -> float:

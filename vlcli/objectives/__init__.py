@@ -1,4 +1,4 @@
-"""Objectives: the base that packages extend, what an objective gives back, and parts that several objectives share."""
+"""Objectives: the base class that packages extend, its outputs, and parts that several objectives share."""
 
 from typing import TYPE_CHECKING
 

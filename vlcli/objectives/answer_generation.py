@@ -20,9 +20,8 @@ from vlcli.registry.bounds import Positive
 class AnswerGeneration(MomentumHeads):
     """Say the answers to a question about a picture, word by word (ALBEF's VQA).
 
-    Every different answer that people gave is said, and its loss, a sum over words, counts by the share of people who
-    gave it (``raw_answers``). Where the data name answers with scores instead (``answers``: Visual Genome, made
-    worlds), the score times ``alone`` counts. The loss is a mean over questions.
+    The loss of a question sums over its different answers and their words, each weighted by the share of people who
+    gave it (``raw_answers``), or by its score times ``alone`` where the data have scores (``answers``: Visual Genome).
 
     Args:
         alone: weight of an answer that one person gave.

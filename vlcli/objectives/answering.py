@@ -28,11 +28,11 @@ class AnswerHead(Objective):
     """Base of objectives that choose an answer of the table.
 
     Args:
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
+        head: a head of ``vlcli.nn.heads``; None: the model's own for the role ``answer``.
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is answered.
-        source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
-            for (``all_ans.json`` of LXMERT's release), under the data root or here. Rows are taken over by string.
+        source_answers: file of the answers of starting weights that are not vlcli's (``all_ans.json`` of LXMERT's
+            release), under the data root or here; rows are taken over by string.
     """
 
     requires = frozenset({"fuse"})
@@ -76,7 +76,6 @@ class AnswerHead(Objective):
         return float(torch.special.entr(shares).sum() + torch.special.entr(1 - shares).sum())
 
     def seen(self, step: ForwardPasses) -> str:
-        """Return the name of the view it answers from."""
         return seen(step, self.view, self.only)
 
     def questions(self, step: ForwardPasses) -> tuple[Sequence[Any], Tensor]:
@@ -122,14 +121,11 @@ def draws(seeds: Tensor) -> list[float]:
 class Answering(AnswerHead):
     """Answer a question about a picture, by classification over the answer table.
 
-    The target is ``answers``: a mapping from answer to score. ``bce`` is a sigmoid per answer against its score, summed
-    over answers (LXMERT multiplies the mean by their number, the same); ``ce`` is a softmax against one answer: the
-    best, or one drawn in proportion to the scores. Sentences that matching replaced are left out: the answer is not
-    theirs.
+    The target is ``answers``: a mapping from answer to score. Sentences that matching replaced are left out.
 
     Args:
-        loss: which loss.
-        sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
+        loss: ``bce``: a sigmoid per answer against its score, summed over answers; ``ce``: a softmax over answers.
+        sample: with ``ce``: draw the answer in proportion to the scores (pre-training) instead of taking the best.
         smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
     """
 
@@ -173,10 +169,9 @@ class Answering(AnswerHead):
 class ImageQA(AnswerHead):
     """Answer the questions among the sentences while pre-training; a softmax over the answer table.
 
-    Each epoch draws one answer of a question in proportion to the scores, among those the table has. A sentence without
-    an answer in the table, or one that matching put in place of the picture's own, has no part in the loss; a batch
-    without any question costs nothing. Words and regions stay hidden as the other objectives hid them: all share one
-    pass. The paper starts it at epoch 10 (``from_epoch: 10``), the released code at once.
+    Each epoch draws one of a question's answers in proportion to the scores, among those the table has. Sentences
+    without such an answer, and those that matching replaced, are left out. Words and regions stay hidden as the other
+    objectives hid them. The paper starts it at epoch 10 (``from_epoch: 10``), the released code at once.
 
     Args:
         answers: file of the answer table under the data root; None: ``lxmert/all_ans.json`` where it is there, else a
@@ -224,7 +219,6 @@ class ImageQA(AnswerHead):
 
     @staticmethod
     def drawn(known: Iterable[Mapping[int, float]], seeds: Tensor) -> list[int]:
-        """Draw a row of each example in proportion to its score."""
         rows = []
         for scores, number in zip(known, draws(seeds), strict=True):
             ends = np.cumsum(list(scores.values()))

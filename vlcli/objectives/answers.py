@@ -15,11 +15,7 @@ KEY = "table.utf8"
 
 
 class AnswerTable(nn.Module):
-    """Answer strings of a classifier's rows, kept as a buffer of the objective that has the classifier.
-
-    Args:
-        answers: the strings, in the order of the rows; empty where rows have numbers only.
-    """
+    """Answer strings of a classifier's rows, kept as a buffer; none where rows have numbers only."""
 
     utf8: Tensor
 
@@ -43,12 +39,9 @@ class AnswerTable(nn.Module):
         find: Callable[[AnswerList, str], int | None] = AnswerList.exact,
         blank: bool = False,
     ) -> dict[str, Tensor]:
-        """Reorder the rows of ``state`` from its own table's order into this table's.
-
-        A checkpoint without a table is left as it is.
+        """Reorder the rows of a checkpoint's ``state`` into this table's order; without a table it is left as it is.
 
         Args:
-            state: this objective's part of the checkpoint.
             fresh: the objective's weights before loading.
             report: receives a line with the number of moved rows.
             find: row of the checkpoint's table for an answer of this one.
@@ -95,12 +88,7 @@ def entropy(counts: Tensor, smoothing: float = 0.0) -> float:
 
 
 class LabelTable(AnswerTable):
-    """Labels of a classifier, which the data give by string or by number.
-
-    Args:
-        answers: the strings; empty where the data's numbers are those of the classes.
-        count: number of classes.
-    """
+    """Labels of ``count`` classes by string or by number; without ``answers`` the data's numbers are the classes'."""
 
     named = False  # whether the data name their labels: then numbers are those of the classes, also of names of digits
 
@@ -109,30 +97,25 @@ class LabelTable(AnswerTable):
         self.count = count
 
     def entropy(self, targets: Sequence[Mapping[str, Any]], smoothing: float) -> float | None:
-        """Return the entropy of the labels of examples; None where they have none."""
         values = [one["label"] for one in targets if isinstance(one.get("label"), int | str)]
         labels = self.ids(values, len(values))
         known = labels[labels >= 0]
         return entropy(torch.bincount(known, minlength=self.count), smoothing) if len(known) else None
 
     def ids(self, values: Any, rows: int) -> Tensor:
-        """Return class ids (rows,), -1 where an example has no label.
-
-        Args:
-            values: the batch's target: class numbers, label strings, or None where no example has one.
-        """
+        """Return class ids (rows,) of a batch's target, -1 without a label. Raises DataError: a class is unknown."""
         if values is None:
             return torch.full((rows,), -1, dtype=torch.long)
         if isinstance(values, Tensor) and (self.named or not self.index):
             labels = values.long()
         else:
+            values = values.tolist() if isinstance(values, Tensor) else values
             labels = torch.tensor([self._number(value) for value in values], dtype=torch.long)
         if len(labels) and (int(labels.max()) >= self.count or int(labels.min()) < -1):
             raise self._unknown(int(labels.max()))
         return labels
 
     def _number(self, value: Any) -> int:
-        value = value.item() if isinstance(value, Tensor) else value
         if value is None or value == "":
             return -1
         number = value if self.named and isinstance(value, int) else self.index.get(str(value), value)

@@ -21,25 +21,18 @@ Pooling = Literal["mean", "max"]
 class BagContrast(Contrast):
     """Image-text contrast of two linear encoders, beside a model that fuses pairs.
 
-    A sentence is the bag of its word pieces, each weighted by its inverse document frequency; a picture is the mean of
-    its region features. Both have length 1 and pass one linear layer each. In training, Gaussian noise is added to both
-    inputs. Noise of equal size in all directions penalises weights as a ridge does (Bishop 1995): rare words and
-    features that hardly vary count for little, unless many pairs agree on them. ``contrast-matching`` reads its scores.
-
-    With ``members`` above 1, as many pairs of linear layers are trained side by side, each with its own weights, noise
-    and loss, and the score is the mean of their cosines: a vector is the members' vectors one after the other.
+    A sentence is the bag of its word pieces, weighted by inverse document frequency; a picture is its pooled region
+    features. Both have length 1 and pass one linear layer each. Gaussian noise on the inputs in training penalises
+    weights as a ridge does (Bishop 1995): rare words and features that hardly vary count for little, unless many pairs
+    agree on them. ``contrast-matching`` reads the scores.
 
     Args:
         width: of the shared space of one member.
-        members: how many pairs of linear layers are trained side by side.
-        pooling: what a picture is: the mean of its region features, their maximum in each number, or both one after the
-            other, each of length 1.
+        members: pairs of linear layers that are trained side by side, each with its own noise and loss; the score is
+            the mean of their cosines, a vector is theirs one after the other.
+        pooling: of region features: their mean, their maximum in each number, or both one after the other.
         noise: expected length of the noise on a picture's and on a sentence's input, whose own length is 1.
         init_std: deviation of freshly drawn weights; small, so that words hardly seen in training hardly count.
-        temperature: to begin with; the scale is log(1 / temperature).
-        learned: whether the temperature is learned.
-        positives: as for ``contrast``.
-        view: the view it reads.
     """
 
     paper = (
@@ -89,7 +82,7 @@ class BagContrast(Contrast):
             counts[list(set(tokenizer.encode(text, "", None).ids))] += 1
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], head: str = "{}") -> Tensor:
         # normalised vectors of unique sentences or pictures (N, members x width)
         view = step.view(self.view)
         if side == "text":
@@ -106,7 +99,7 @@ class BagContrast(Contrast):
         return torch.cat(vectors, -1) / math.sqrt(self.members)
 
     def bags(self, text: Text) -> Tensor:
-        """Return weighted counts of pieces (N, V), of length 1; special tokens do not count."""
+        """Return weighted counts (N, V) of pieces other than special tokens, of length 1."""
         real = (text.mask & ~text.special).to(self.rarity.dtype)
         counts = self.rarity.new_zeros(len(text.ids), len(self.rarity))
         return F.normalize(counts.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)

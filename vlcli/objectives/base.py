@@ -24,13 +24,13 @@ class Mean:
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Mean:
-        """Return the mean of terms of any shape; with ``mask`` of those that are True."""
+        """Take terms of any shape, with ``mask`` those where it is True."""
         if mask is None:
             return cls(values.sum(), torch.tensor(float(values.numel()), device=values.device))
         return cls(values.masked_fill(~mask, 0).sum(), mask.sum().to(values.dtype))
 
     def value(self) -> Tensor:
-        """Return the mean, 0 where there is no term."""
+        """Return total by count, 0 where there is no term."""
         return self.total / self.count.clamp(min=1e-12) if self.count > 0 else self.total * 0
 
 
@@ -58,12 +58,8 @@ def classified(logits: Tensor, labels: Tensor, mask: Tensor | None = None, smoot
 class Objective(nn.Module):
     """Base of every objective: it computes losses, and predictions for tasks, from shared forward passes.
 
-    Heads (parameters) and queues (buffers) of an objective are saved in the checkpoint. ``model`` must not become a
-    submodule: an objective reads its sizes and asks the step for its forward passes.
-
-    Args:
-        model: the model it will train.
-        data_spec: sizes that come from the data.
+    Heads (parameters) and queues (buffers) are saved in the checkpoint. ``model`` must not become a submodule: an
+    objective reads its sizes and asks the step for its forward passes.
     """
 
     paper: ClassVar[str] = ""  # source, as ``vlcli show`` prints it
@@ -98,9 +94,7 @@ class Objective(nn.Module):
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:  # noqa: ARG003
-        """Strings that the head chooses from.
-
-        Called once before the model is built, where no task names them. None by default.
+        """Strings that the head chooses from, none by default; called before the model is built, if no task names any.
 
         Args:
             spec: the recipe's entry.
@@ -112,13 +106,11 @@ class Objective(nn.Module):
         return ()
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count what must be known of the training data.
-
-        Called once before training, in every process. Nothing by default.
+        """Count what must be known of the training data, nothing by default; called before training, in every process.
 
         Args:
             readers: of the training data, arranged by the task.
-            tokenizer: turns ids into sentences; None where the model reads no text.
+            tokenizer: None where the model reads no text.
             folder: where counts may be kept for a resumed run; None: another process keeps them.
         """
 
@@ -134,9 +126,7 @@ class Objective(nn.Module):
         return None
 
     def corruption(self) -> Corruption | None:
-        """How samples are changed for this objective (words masked, sentences exchanged).
-
-        Called once when data are opened.
+        """How samples are changed (words masked, sentences exchanged); called once when data are opened.
 
         Returns:
             A corruption, run by loader workers on every sample; None for no change.
@@ -152,9 +142,6 @@ class Objective(nn.Module):
 
         Returns:
             Losses as sums with counts, tensors for other objectives, metrics.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
@@ -176,7 +163,7 @@ class Objective(nn.Module):
         """Vectors whose dot products rank texts and images; called once per batch by retrieval, search and ``api``.
 
         Args:
-            step: forward passes over the batch; the other side may be missing.
+            step: forward passes over the batch, which may lack the other side.
             side: which vectors.
 
         Returns:

@@ -1,7 +1,7 @@
-"""Controls that see one modality only: the other is replaced by the same blank in every example.
+"""Controls that see one modality only: the other is the same blank in every example, encoded once a batch.
 
-A blank carries nothing: one region of zeros (so that not even the number of boxes is told), one grey picture, or a
-sentence of special tokens only. Since it is the same for all, it is encoded once a batch.
+A blank is one region of zeros (so that not even the number of boxes is told), one grey picture, or a sentence of
+special tokens only.
 """
 
 from dataclasses import replace

@@ -18,20 +18,16 @@ from vlcli.objectives.momentum import MomentumHeads, momentum_copy, softened
 
 
 class Classification(Objective):
-    """Classify an example (sentence with one picture or several) into labels.
-
-    The target is ``label``: an integer below ``classes``, or one of the label strings of the data where ``classes`` is
-    left out. An example without a label counts for nothing.
+    """Classify an example (sentence with one picture or several) into labels; one without ``label`` is left out.
 
     Args:
-        classes: number of labels; None takes the strings of the data.
+        classes: number of labels; None: the label strings of the data.
         images: pictures an example has (two for NLVR2), whose vectors are put side by side.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
+        head: a head of ``vlcli.nn.heads``; None: the model's own (role ``pair`` for two pictures, else ``label``).
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is classified.
         smoothing: label smoothing.
-        sigmoid: one score z of the second of two labels (LXMERT, appendix B): the logits are 0 and z, whose softmax is
-            the sigmoid of z, and whose cross-entropy the binary one.
+        sigmoid: one score z of the second of two labels (LXMERT, appendix B): the logits are 0 and z.
     """
 
     paper = "Suhr et al. 2019 (NLVR2); LXMERT, Tan and Bansal 2019, section 4.2"
@@ -72,7 +68,7 @@ class Classification(Objective):
         self.table.named = bool(label_names(readers))
 
     def logits(self, step: ForwardPasses, head: nn.Module | None = None) -> Tensor:
-        """Return the logits (B, C) of the step's model, by ``head`` or the objective's."""
+        """Return the logits (B, C), by ``head`` or the objective's."""
         out: Tensor = (head or self.head)(step.fused(seen(step, self.view, self.only)).by_example())
         return F.pad(out, (1, 0)) if self.sigmoid else out
 
@@ -97,13 +93,7 @@ class Classification(Objective):
 
 
 class DistilledClassification(MomentumHeads, Classification):
-    """Classify an example (sentence with one picture or several), softened by a momentum copy (ALBEF).
-
-    The target is ``label``, as in ``classification``.
-
-    Args:
-        options: those of ``classification``, ``distill``, ``ramp`` and ``momentum``.
-    """
+    """Classify as ``classification``, with labels softened by a momentum copy (ALBEF)."""
 
     paper = "ALBEF, Li et al. 2021, sections 3.3 and 5 (SNLI-VE, NLVR2)"
     init_from = ("classification",)

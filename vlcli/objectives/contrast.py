@@ -17,6 +17,7 @@ from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precisi
 from vlcli.objectives.negatives import ids_of
 
 Positives = Literal["own", "shared", "masked"]
+SECOND = "fused_{}"  # names of the projections of second vectors
 
 
 @dataclass
@@ -29,7 +30,6 @@ class Known:
 
     @classmethod
     def of(cls, step: ForwardPasses, view: str) -> Known:
-        """Gather the ids of a step's examples."""
         chosen, (text_rows, image_rows) = step.view(view), step.pairs(view)
         assert chosen.text is not None
         assert chosen.images is not None
@@ -50,17 +50,14 @@ class Known:
         return {**scores, "texts": self.texts, "images": self.images, "own": self.own}
 
     def hits(self, scores: Tensor) -> Mean:
-        """Return the share of examples whose own pair has the highest score (B, N)."""
+        """Return the share of examples whose own pair has the highest of scores (B, N)."""
         return Mean.of((scores.argmax(1) == self.own).float())
 
 
 def dealt_order(counts: Tensor) -> Tensor:
-    """Return the order (N,) of gathered rows as one process would hold the batch.
+    """Return the order (N,) in which one process would hold rows that were gathered by rank.
 
-    Examples are dealt to the processes in turn, while gathered rows lie in rank order.
-
-    Args:
-        counts: (processes,) examples of each.
+    Examples are dealt to the processes in turn; ``counts``: (processes,) examples of each.
 
     >>> dealt_order(torch.tensor([3, 2])).tolist()
     [0, 3, 1, 4, 2]
@@ -70,7 +67,7 @@ def dealt_order(counts: Tensor) -> Tensor:
 
 
 class Embedder(Objective):
-    """Base of objectives that project the pooled vectors of sentences and of pictures by ``text`` and by ``image``."""
+    """Base of objectives that project pooled vectors by ``text`` and ``image``, ``fused_text``, ``text_copy`` ..."""
 
     view: str
 
@@ -78,36 +75,36 @@ class Embedder(Objective):
         texts, images = self.paired(step)
         return {"text_embedding": texts, "image_embedding": images}
 
-    def embed(self, step: ForwardPasses, side: Literal["text", "image"], second: bool = False) -> Tensor:
+    def embed(self, step: ForwardPasses, side: Literal["text", "image"], head: str = "{}") -> Tensor:
         states = (step.text if side == "text" else step.image)(self.view, rows="pooled")
-        head = getattr(self, f"fused_{side}" if second else side)
-        return F.normalize(full_precision(head(summary(states, second))), dim=-1)
+        vectors = summary(states, second=head == SECOND)
+        return F.normalize(full_precision(getattr(self, head.format(side))(vectors)), dim=-1)
 
-    def paired(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Return normalised vectors of each example's sentence and picture, (B, width) each."""
+    def paired(self, step: ForwardPasses, head: str = "{}") -> tuple[Tensor, Tensor]:
+        """Return normalised vectors (B, width) of each example's sentence and picture, by the heads of this form."""
         text_rows, image_rows = step.pairs(self.view)
-        return self.embed(step, "text", second)[text_rows], self.embed(step, "image", second)[image_rows]
+        return self.embed(step, "text", head)[text_rows], self.embed(step, "image", head)[image_rows]
 
 
 class Contrast(Embedder):
     """Image-text contrast (InfoNCE) with a learned temperature, over the examples of all processes.
 
-    Similarities are cosines of projected pooled vectors times exp(scale). A model that gives a second vector of each
+    Similarities are cosines of projected pooled vectors times exp(scale). A model with second vectors
     (``EncoderOutput.extra["fused"]``: VLMo's vision-language path) gets a second pair of projections and a second
-    temperature; the two losses are averaged, and only the first one's similarities choose hard negatives. A model with
-    projections and a temperature of its own (``Model.similarity``) gives the vectors and the scale as they are.
+    temperature; the two losses are averaged, and only the first similarities choose hard negatives. A model with
+    projections and a temperature of its own (``Model.similarity``) keeps them.
 
     Args:
         width: of the shared space; None: the model's own.
         bias: whether the projections have one (ALBEF).
-        temperature: to begin with; the scale is log(1 / temperature).
+        temperature: initial value; the scale is log(1 / temperature).
         learned: whether the temperature is learned.
         largest: bound of exp(scale) (CLIP: 100); None: none.
         second: contrast the second vectors too, where the model gives them.
-        positives: whose pair counts as right: the example's own; any pair of one picture or sentence, in equal shares
-            (``shared``); or the own, and such pairs are left out of the wrong ones (``masked``).
-        as_released: the gradient as VLMo's code has it, where other processes' vectors are constants: over several
-            processes the encoders' gradient is divided by their number, the temperature's is not.
+        positives: the example's ``own`` pair; all pairs of its picture or sentence in equal shares (``shared``); or the
+            own, where these pairs are no negatives (``masked``).
+        as_released: the gradient of VLMo's code, where other processes' vectors are constants: over several processes
+            the encoders' gradient is divided by their number, the temperature's is not.
         view: the view it reads.
     """
 
@@ -159,7 +156,7 @@ class Contrast(Embedder):
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         # losses per example (B,), and scores of pictures against all sentences and the other way (B, N)
-        texts, images = self.paired(step, second)  # (B, width)
+        texts, images = self.paired(step, SECOND if second else "{}")  # (B, width)
         all_texts, all_images = step.gather(texts), step.gather(images)  # (N, width)
         if self.as_released:  # the loss over the whole matrix in every process, where only its rows carry a gradient
             all_texts = all_texts.detach().index_copy(0, known.own, texts)
@@ -204,17 +201,12 @@ class SigmoidContrast(Contrast):
     The logit of a pair is exp(scale) times the cosine of the projected pooled vectors, plus a bias. The loss of an
     example is the sum over the pictures of all processes; the loss of the batch is the mean over its examples. A model
     with projections of its own (``Model.similarity``) lends its scale, and its bias if it has one.
-    ``contrast-matching`` draws hard negatives by the logits.
 
     Args:
-        width: of the shared space; None: the model's own.
-        bias: whether the projections have one.
-        temperature: to begin with; the scale is log(1 / temperature).
-        offset: the logits' bias to begin with; -10 because nearly all pairs of a batch are wrong.
+        offset: initial bias of the logits; -10 because nearly all pairs of a batch are wrong.
         learned: whether temperature and offset are learned.
-        positives: which pairs are right: the example's own; any pair of one picture or sentence (``shared``); or the
-            own, and such pairs count as neither right nor wrong (``masked``).
-        view: the view it reads.
+        positives: the example's ``own`` pair; all pairs of its picture or sentence (``shared``); or the own, where
+            these pairs count as neither right nor wrong (``masked``).
     """
 
     paper = "SigLIP, Zhai et al., ICCV 2023, arXiv:2303.15343, Algorithm 1"

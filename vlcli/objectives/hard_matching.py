@@ -16,7 +16,7 @@ class MatchingHead(Objective):
     """Base of matching with negatives of the batch.
 
     Args:
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``matching``.
+        head: a head of ``vlcli.nn.heads``; None: the model's own for the role ``matching``.
         view: the view it reads.
     """
 
@@ -38,20 +38,15 @@ class MatchingHead(Objective):
 
 
 class HardMatching(MatchingHead):
-    """Matching with negatives out of the batch, drawn in proportion to how well the model thinks they match.
-
-    For each example, ``negatives`` wrong pictures of its sentence and as many wrong sentences of its picture. They are
-    drawn from ``candidates`` random ones each, scored by the model itself without gradient: a cross-encoder has no
-    cheap similarity to draw by. With ``candidates`` equal to ``negatives`` they are random, nothing is scored twice.
+    """Matching with negatives of the batch, drawn in proportion to the model's own probability of a match.
 
     Args:
-        negatives: wrong pictures a sentence and wrong sentences a picture.
-        candidates: how many are looked at to find them.
+        negatives: wrong pictures of each sentence, and wrong sentences of each picture.
+        candidates: random ones that are scored, without gradient, to draw each of them from; as many as ``negatives``:
+            negatives are random and nothing is scored twice.
     """
 
-    paper = (
-        "ALBEF, Li et al. 2021, section 3.2 (hard negatives within the batch); LXMERT 2019, section 3.1.3 (matching)"
-    )
+    paper = "ALBEF, Li et al. 2021, section 3.2 (hard negatives within the batch); LXMERT 2019, section 3.1.3"
 
     def __init__(
         self, model: Model, data_spec: DataSpec, *, negatives: int = 1, candidates: int = 4, **options: Any
@@ -66,7 +61,7 @@ class HardMatching(MatchingHead):
         return self.outcome(step.fuse_rows(all_texts, all_images, self.view), len(view.text_rows))
 
     def wrong_pairs(self, step: ForwardPasses, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return pairs (text rows, image rows) with wrong pictures, and with wrong sentences."""
+        """Return (text rows, image rows) of pairs with wrong pictures, and with wrong sentences, (K,) each."""
         together = set(zip(texts.tolist(), images.tolist(), strict=True))
         allowed = torch.tensor([[(t, i) not in together for i in images.tolist()] for t in texts.tolist()])  # (B, B)
         if not bool(allowed.any()):
@@ -98,18 +93,15 @@ class HardMatching(MatchingHead):
 
 
 class ContrastMatching(MatchingHead):
-    """Image-text matching with one hard picture a sentence and one hard sentence a picture.
+    """Image-text matching with one hard picture a sentence and one hard sentence a picture, by a contrast's scores.
 
-    Candidates are those of all processes (``pool: all``) or of this one; they are drawn in proportion to the softmax of
-    the contrast's scores, from noise that follows from seed, step, example and candidate, so that the number of
-    processes changes nothing. Another sentence of the same picture, or another picture of the same sentence, is no
-    negative unless ``same: allowed``. An example without any negative (a batch of one) counts as a positive alone. The
-    positives and both sorts of negatives are one pass.
+    Draws follow from seed, step, example and candidate, so that the number of processes changes nothing. An example
+    without any negative (a batch of one) counts as a positive alone. Positives and negatives are one pass.
 
     Args:
-        pool: where negatives come from.
+        pool: candidates: those of ``all`` processes, or the process's ``own``.
         same: whether other captions of one picture are negatives, as in the released codes of VLMo and ALBEF.
-        sampler: ``softmax``: drawn; ``best``: the highest score.
+        sampler: ``softmax``: drawn in proportion to the softmax of the scores; ``best``: the highest score.
     """
 
     paper = "VLMo, Bao et al. 2022, section 3.2 (global hard negatives); ALBEF, Li et al. 2021, section 3.2"

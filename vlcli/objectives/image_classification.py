@@ -32,7 +32,6 @@ class Mixing:
 
     @property
     def active(self) -> bool:
-        """Whether anything is mixed."""
         return (self.mixup > 0 or self.cutmix > 0) and self.probability > 0
 
     def __call__(self, pixels: Tensor, seed: int) -> tuple[Tensor, float]:
@@ -49,9 +48,10 @@ class Mixing:
         for length in size:
             at, cut = int(rng.randint(0, length)), int(length * np.sqrt(1 - share))
             patch.append(slice(max(at - cut // 2, 0), min(at + (cut + 1) // 2, length)))
-        mask = torch.zeros(size, dtype=torch.bool, device=pixels.device)
+        mask = torch.zeros(size, dtype=torch.bool)  # on the CPU, so that its mean waits for no accelerator
         mask[tuple(patch)] = True
-        return torch.where(mask, pixels.flip(0), pixels), 1 - float(mask.double().mean())  # the edge may cut the patch
+        mixed = torch.where(mask.to(pixels.device), pixels.flip(0), pixels)
+        return mixed, 1 - float(mask.double().mean())  # the edge may cut the patch
 
 
 def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor:
@@ -61,7 +61,7 @@ def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor
 
 
 def batch_seed(seeds: Tensor) -> int:
-    """Return one seed for the (seed, epoch, example) numbers of a batch, the same for any workers or a resumed run."""
+    """Return one seed of a batch's seeds (B,), the same for any number of workers and in a resumed run."""
     return int(np.random.SeedSequence([value & (2**63 - 1) for value in seeds.tolist()]).generate_state(1)[0])
 
 
@@ -72,8 +72,8 @@ class ImageClassification(Objective):
     of the model's own classifier where it has one, else of a head on its pooled vector.
 
     Args:
-        classes: number of labels; None takes the strings of the data.
-        head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
+        classes: number of labels; None: the label strings of the data.
+        head: a head of ``vlcli.nn.heads``, for a model without a classifier; None: the model's usual.
         smoothing: share of the target that is spread over all classes.
         mixup: alpha of mixup; 0 for none.
         cutmix: alpha of CutMix; 0 for none.
@@ -128,7 +128,7 @@ class ImageClassification(Objective):
         return scores[step.view(view).image_rows[:, 0]]
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        """Return one vector for each picture (M, D)."""
+        """Return one vector (M, D) for each picture. Raises ComponentError: the model has none."""
         if states.pooled is None:
             raise ComponentError(
                 "The model gives no vector for a whole picture, and has no classifier of pictures.",
@@ -190,10 +190,6 @@ class MultiLabel(ImageClassification):
 
     The targets are ``labels``, the names of the classes, and ``unknown_labels``; or one ``label`` an example. A model
     without a vector for a whole picture, such as LXMERT, gives the mean of its regions.
-
-    Args:
-        head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
-        view: the view that is classified.
     """
 
     paper = ""

@@ -52,8 +52,8 @@ class DiscreteVAE(nn.Module):
     Args:
         width: channels of the first group.
         groups: groups of blocks, each half the size and twice the width of the one before.
-        blocks: a group.
-        codes: how many ids.
+        blocks: per group.
+        codes: number of ids.
     """
 
     paper = "Ramesh et al. 2021, Zero-Shot Text-to-Image Generation, appendix A; used by BEiT, Bao et al. 2022"
@@ -76,7 +76,6 @@ class DiscreteVAE(nn.Module):
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> DiscreteVAE:
-        """Return an encoder of the sizes of a file's tensors."""
         groups = len({name.split(".")[1] for name in state if name.startswith("blocks.group_")})
         blocks = len({name.split(".")[2] for name in state if name.startswith("blocks.group_1.block_")})
         return cls(len(state["blocks.input.b"]), groups, blocks, len(state["blocks.output.conv.b"]))
@@ -88,11 +87,7 @@ class DiscreteVAE(nn.Module):
 
 
 class Codebook(nn.Module):
-    """BEiT v2's tokenizer: a vision transformer whose patches are sorted into the nearest of its codes.
-
-    Args:
-        state: its tensors, which say its sizes.
-    """
+    """BEiT v2's tokenizer: a vision transformer, and the nearest code of each patch; ``state`` says its sizes."""
 
     paper = "Peng et al. 2022, BEiT v2, section 3.1 (vector-quantised knowledge distillation)"
     unneeded: ClassVar[tuple[str, ...]] = (
@@ -138,7 +133,7 @@ def _resized(pixels: Tensor, size: list[int]) -> Tensor:
 
 
 def read_tokenizer(file: str | Path) -> DiscreteVAE | Codebook:
-    """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``."""
+    """Read a tokenizer from safetensors or a checkpoint (``weights_only``). Raises DataError: the file holds none."""
     state = read_weights(file)
     codebook = "quantize.embedding.weight" in state
     if not codebook and "blocks.input.w" not in state:
@@ -163,7 +158,7 @@ def patches(pixels: Tensor, grid: Grid) -> Tensor:
 
 
 def pixels_of(images: Images) -> Tensor:
-    """Return the pixels (M, 3, H, W), or refuse a batch without them."""
+    """Return the pixels (M, 3, H, W). Raises DataError: the batch has none."""
     if images.pixels is None:
         raise DataError("Patches are guessed from pixels, and the batch has none.", where="masked-image")
     return images.pixels.images
@@ -179,8 +174,9 @@ class PixelTarget:
     def __call__(self, images: Images) -> Tensor:
         # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
-        scaled = (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
-        return scaled if self.normalised else cut
+        if not self.normalised:
+            return cut
+        return (cut - cut.mean(-1, keepdim=True)) / (cut.var(-1, keepdim=True) + 1e-6).sqrt()
 
 
 @dataclass
@@ -196,10 +192,7 @@ class StoredTarget:
 
 
 class FeatureTarget:
-    """Features of a frozen backbone of ``vlcli.detection.backbone``, pooled to the grid and normalised.
-
-    It is read when first used, and is in no checkpoint.
-    """
+    """Features of a frozen backbone, pooled to the grid and normalised; read when first used, in no checkpoint."""
 
     def __init__(self, grid: Grid, needs: InputSpec, arch: str, weights: str | None) -> None:
         if weights is None:
@@ -211,7 +204,6 @@ class FeatureTarget:
 
     @cached_property
     def network(self) -> RegionBackbone:
-        """The backbone, read from its file."""
         with torch.random.fork_rng(devices=[]):
             backbone = RegionBackbone(arch=self.arch)
         backbone.load(self.weights)
@@ -226,14 +218,13 @@ class FeatureTarget:
 
 
 class TokenTarget:
-    """Visual tokens of a local tokenizer with ``codes`` tokens; it is read when first used, and is in no checkpoint."""
+    """Visual tokens of a local tokenizer with ``codes`` tokens; read when first used, in no checkpoint."""
 
     def __init__(self, grid: Grid, needs: InputSpec, file: str, codes: int) -> None:
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes
 
     @cached_property
     def network(self) -> DiscreteVAE | Codebook:
-        """The tokenizer, read from its file."""
         tokenizer = read_tokenizer(self.file)
         if tokenizer.codes != self.width:
             what, got, expected = "The tokenizer has another number of tokens.", str(tokenizer.codes), str(self.width)
@@ -248,7 +239,7 @@ class TokenTarget:
 
 
 def shades(pixels: Tensor, needs: InputSpec) -> Tensor:
-    """Return normalised pixels (M, 3, H, W) in [0, 1]."""
+    """Return pixels (M, 3, H, W) in [0, 1] of normalised ones."""
     mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (needs.mean, needs.std))
     return (pixels.float() * std + mean).clamp(0, 1)
 
@@ -258,11 +249,10 @@ Target = PixelTarget | StoredTarget | FeatureTarget | TokenTarget
 
 
 def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:
-    """Return the target of a kind; ``auto``: tokens where a tokenizer is named, features where a backbone is named or
-    the model reads stored ones, else normalised pixels.
+    """Return the target of a kind (:class:`MaskedImage`) with the options on tokenizer and backbone.
 
-    Args:
-        options: ``tokenizer``, ``codes``, ``backbone``, ``backbone_weights``.
+    Raises:
+        ComponentError: the model has no grid or no fixed input, or the options lack a file.
     """
     needs, grid = model.input_spec(), model.grid
     if grid is None:

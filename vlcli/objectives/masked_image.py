@@ -36,7 +36,7 @@ class PatchMasks:
     unit: int = 1  # side of a square, in patches
 
     def draw(self, grid: tuple[int, int], seeds: Sequence[int]) -> Tensor:
-        """Return one mask a seed (M, rows * columns), True where hidden."""
+        """Return masks (M, rows * columns) of M seeds, True where hidden."""
         masks = [self(grid, np.random.default_rng(seed & (2**63 - 1))) for seed in seeds]
         return torch.from_numpy(np.stack(masks)).flatten(1)
 
@@ -76,8 +76,8 @@ class PatchMasks:
 class MaskedImage(Objective):
     """Masked image modelling (BEiT, SimMIM, MAE's targets).
 
-    Hidden patches are replaced by an embedding that belongs to this objective, and a linear head on the model's states
-    says what they were. What is hidden follows from seed, epoch and example. BEiT: ``tokenizer: FILE``; SimMIM:
+    An embedding of this objective replaces hidden patches, and a linear head on the model's states guesses them. What
+    is hidden follows from seed, epoch and example. BEiT: ``tokenizer: FILE``; SimMIM:
     ``{target: pixels, loss: l1, mask: random, unit: 2, ratio: 0.6}``.
 
     Args:
@@ -89,10 +89,9 @@ class MaskedImage(Objective):
         ratio: share of the patches that is hidden.
         smallest: patches of the smallest rectangle.
         unit: side of a random square, in patches.
-        on: states to guess from: those of the image encoder alone, or fused with the sentence (of a model whose
-            patches look at words).
+        on: states to guess from: of the ``image`` encoder alone, or ``fused`` with the sentence.
         tokenizer: a file, under the data root or here: DALL-E's encoder, or BEiT v2's tokenizer.
-        codes: how many tokens the tokenizer has.
+        codes: tokens of the tokenizer.
         backbone: a torchvision ResNet, a timm model or ``tiny-conv`` whose features are the target.
         backbone_weights: its local file.
         view: the view whose pictures are hidden in part.
@@ -154,7 +153,7 @@ class MaskedImage(Objective):
         return {"loss": by_picture[step.view().image_rows[:, 0]] if self.on == "image" else by_picture}
 
     def guesses(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
-        """Return scores of the hidden patches, picture after picture (K, width), and their targets (K, ...)."""
+        """Return scores (K, width) of the hidden patches, picture after picture, and their targets (K, ...)."""
         images, clean, cells = self.masked(step), step.view().images, self.grid[0] * self.grid[1]
         assert images.hidden is not None
         assert clean is not None
@@ -168,7 +167,7 @@ class MaskedImage(Objective):
         return full_precision(self.head(hidden[flags])), truth[flags]
 
     def masked(self, step: ForwardPasses) -> Images:
-        """Return the pictures with hidden patches, drawn once a step; the batch shows them in a view by themselves."""
+        """Return the pictures with hidden patches, drawn once a step and added to the batch as a view."""
         return step._once(("masked-image", self.view), lambda: self._hide(step))
 
     def _hide(self, step: ForwardPasses) -> Images:

@@ -26,15 +26,13 @@ FIRST, SECOND, NEITHER = 0, 1, 2
 class TextAssignment(Objective):
     """Which of two pictures a sentence speaks of: the first, the second or neither (ALBEF's preparation for NLVR2).
 
-    The data are pairs of a sentence and its picture. Beside it stands another picture of the batch, in proportion to
-    how alike their vectors are; with the probability ``neither`` both pictures are others. The projection that gives
-    the vectors is that of a contrast before and is not trained. Pictures of one key are not others of each other; where
-    a batch has too few others, an example is given its own picture, or left out.
+    The second picture is another one of the batch, drawn by the cosine of their vectors, which an earlier contrast's
+    projection gives; it is not trained. Where a batch has no other picture, an example is left out.
 
     Args:
         neither: how often neither picture is the sentence's.
         width: of the vectors.
-        temperature: of their likeness.
+        temperature: of the cosines.
         head: a named head instead of a linear one.
         view: the view it reads.
     """
@@ -122,18 +120,16 @@ Word = tuple[int, ...]
 class SwapSentence(Corruption):
     """Gives some examples a sentence that is not theirs, and marks which.
 
-    A foil is the example's own sentence with one word exchanged for a word that another sentence uses in the same
-    context: with the same neighbour on the left or on the right ("a red circle" beside "a blue circle" gives red for
-    blue). Where no sentence drawn offers one, two unlike words of the sentence change places. A foil may happen to be
-    true of the picture: that noise is the price of needing no scene graph.
+    A foil is the example's own sentence with one word exchanged for a word that another sentence has beside the same
+    left or right neighbour ("a red circle" beside "a blue circle" gives red for blue). Where no drawn sentence offers
+    one, two unlike words change places. A foil may happen to be true of the picture: no scene graph is needed.
 
-    With ``rewrites`` a foil is made by one of them instead, drawn evenly; where none can change the sentence, it
-    becomes another picture's. The mark ``change`` says what was done.
+    With ``rewrites``, one that can change the sentence makes the foil; if none can, it becomes another picture's. The
+    mark ``change`` says what was done.
 
     Args:
         probability: of a sentence that is not the picture's.
         foils: share of these that are foils; the rest are the sentences of other pictures.
-        view: the view it belongs to.
         rewrites: what makes a caption false (see :mod:`vlcli.data.language.rewrites`).
     """
 
@@ -193,7 +189,7 @@ class SwapSentence(Corruption):
 
 
 def split_words(text: TextSample) -> list[Word]:
-    """Return the pieces of each whitespace word, specials left out."""
+    """Return the pieces of each whitespace word, without special tokens."""
     words: dict[int, list[int]] = {}
     for piece, word, special in zip(text.ids, text.words, text.special, strict=True):
         if not special:
@@ -202,7 +198,7 @@ def split_words(text: TextSample) -> list[Word]:
 
 
 def join_words(text: TextSample, words: list[Word]) -> TextSample:
-    """Return ``text`` with other words between the specials it begins and ends with; never longer than it was."""
+    """Return ``text`` with other words between its special tokens, never longer than before."""
     places = [index for index, special in enumerate(text.special) if not special]
     front, end = (places[0], places[-1] + 1) if places else (len(text.ids), len(text.ids))
     pieces = [(piece, False, number) for number, word in enumerate(words) for piece in word][: max(end - front, 1)]
@@ -217,17 +213,16 @@ def _exchanges(words: list[Word], others: list[Word]) -> list[tuple[int, Word]]:
     for i, word in enumerate(words):
         for j, candidate in enumerate(others):
             left = i > 0 and j > 0 and words[i - 1] == others[j - 1]
-            right = words[i + 1 : i + 2] == others[j + 1 : j + 2] != []
+            right = i + 1 < len(words) and j + 1 < len(others) and words[i + 1] == others[j + 1]
             if candidate != word and (left or right):
                 exchanges.append((i, candidate))
     return exchanges
 
 
 class Matching(Objective):
-    """Cross-modality matching: a two-way guess whether sentence and picture belong together.
+    """Cross-modality matching: whether sentence and picture belong together (class 1, as in LXMERT's code).
 
-    Class 1 is "belong together", as in LXMERT's code. Marks every example of its view as matched or not, so that others
-    (question answering) can leave mismatched ones out.
+    The examples of the view are marked as matched or not, so that question answering can leave mismatched ones out.
 
     Args:
         probability: of replacing the sentence by one that is not the picture's.
@@ -236,9 +231,8 @@ class Matching(Objective):
         view: the view it shares.
         head: a named head instead of the model's own.
         rewrites: how near misses are made: ``other-attribute``, ``swapped-names``, ``turned-relation``,
-            ``other-number`` or one of your own. Where none can change a caption, another picture's is taken. Without
-            any, words are exchanged by their neighbours (see :class:`SwapSentence`). How often each was used
-            (``share``) and found out (``right``) is logged.
+            ``other-number`` or one of your own; none: words are exchanged by their neighbours. ``share`` (how often
+            each was used) and ``right`` (and recognised) are logged.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3"
@@ -284,7 +278,7 @@ class Matching(Objective):
         return ObjectiveOutput({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
 
     def logits(self, fused: FusionOutput) -> Tensor:
-        """Return scores of fused pairs (P, 2): column 1 speaks for a match."""
+        """Return scores (P, 2) of fused pairs: column 1 speaks for a match."""
         return full_precision(self.head(fused.pooled))
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:

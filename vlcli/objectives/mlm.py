@@ -26,18 +26,16 @@ KEPT = 200_000  # The number of sentences whose words are cached
 
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
-    """Return the picker of an objective's options; None where they name neither roles nor phrases."""
+    """Return the :class:`RolePicker` of an objective's options; None where they name neither roles nor phrases."""
     return RolePicker(roles, share, phrase) if roles or phrase else None
 
 
 class RolePicker:
-    """Finds the words of the given roles in a sentence, and draws the words to mask.
-
-    Words are decoded from the tokens, so that changes which another objective made to the sentence are respected.
+    """Finds the words of the given roles in a sentence, as other objectives changed it, and draws the words to mask.
 
     Args:
         roles: a spec for each role; empty for no restriction to roles.
-        share: the share of the sentences with such words that are masked by role; the others are masked as usual.
+        share: of the sentences with such words that are masked by role; the others are masked as usual.
         phrase: mask whole phrases: "to the left of", "a small red circle".
     """
 
@@ -48,7 +46,6 @@ class RolePicker:
         self._known: dict[tuple[int, ...], tuple[list[list[int]], list[list[int]]]] = {}
 
     def ready(self, tokenizer: Any) -> None:
-        """Set the tokenizer that decodes tokens to words."""
         self._tokenizer = tokenizer
         self._known.clear()
 
@@ -56,12 +53,9 @@ class RolePicker:
         return {**self.__dict__, "_known": {}}  # every process builds the cache for itself
 
     def pick(self, text: TextSample, rng: np.random.Generator, chance: float, limit: int | None) -> list[int] | None:
-        """Return indices of the tokens to mask, ascending and at least one; None where any word may be masked.
+        """Return indices of the tokens to mask, ascending; None where any word may be masked.
 
-        At least one token is not masked: a sentence that consists of a single such word is masked as usual.
-
-        Args:
-            chance: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
+        Each word or phrase of the roles is masked by ``chance``, and one at least; one token at least stays.
         """
         groups = self.groups(text)[0] if self.roles else []
         if not groups or rng.random() >= self.share:
@@ -73,7 +67,7 @@ class RolePicker:
         return _fitting([groups[number] for number in drawn], min(room, limit or room)) or None
 
     def groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
-        """Return indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
+        """Return indices of tokens that are masked together: of the roles, and of the whole sentence."""
         key = (*text.ids, -1, *text.words)
         if key not in self._known:
             if len(self._known) >= KEPT:
@@ -117,17 +111,12 @@ MARK = "masked_words"
 
 @dataclass(eq=False)
 class MaskWords(Corruption):
-    """Hides pieces of the sentence and marks what they were.
+    """Hides pieces of the sentence and marks what they were; options as of :class:`MaskedLanguageModelling`.
 
     Args:
         probability: of hiding a piece, or the share of pieces to hide.
         shares: of the hidden that become the mask and that become a random piece; the rest stay as they are.
-        whole_word: hide all pieces of a word or none.
-        rule: each by its own coin (``bernoulli``), or a number of them (``count``): round(share * pieces), at least 1.
-        limit: at most so many (``count``).
         end: whether the last separator may be hidden too, so that a generator learns to stop.
-        padded: count up to this length, padding as candidates like any other piece (``count``): a released rule.
-        view: the view it belongs to.
         picker: hides words by their role, or whole phrases; None: any word.
     """
 
@@ -165,12 +154,11 @@ class MaskWords(Corruption):
         sample.mask_labels.text[MARK] = labels
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """Return the indices to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
+        """Return the indices to hide, ascending: by role where the sentence has such words, else by :meth:`usual`."""
         chosen = None if self.picker is None else self.picker.pick(text, rng, self.probability, self.limit)
         return self.usual(text, rng) if chosen is None else chosen
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """Return the indices to hide of a sentence whose words are all alike, in order."""
         groups = self._groups(text)
         if self.rule == "bernoulli":
             draws = rng.random(len(groups)).tolist()
@@ -200,7 +188,7 @@ class MaskWords(Corruption):
 class MaskedLanguageModelling(Objective):
     """Masked language modelling over text, with the picture where the model fuses one.
 
-    The head sees the hidden places alone, and its decoder is the model's word table unless the head has its own.
+    The head's decoder is the model's word table unless the head has its own.
 
     Args:
         probability: of hiding a piece.
@@ -208,18 +196,18 @@ class MaskedLanguageModelling(Objective):
         random_share: of the hidden that become a random piece of the whole vocabulary; the rest stay.
         whole_word: hide all pieces of a word or none.
         rule: ``bernoulli``: each piece (word) by its own coin; ``count``: round(probability * pieces), at least one.
-        limit: at most so many a sentence, with ``count``.
-        padded: with ``count``: the share is of this length, and padding is drawn like any piece, then dropped, so that
-            short sentences lose about their share of words and some none (the masking of VLMo's code: 40).
+        limit: most hidden pieces of a sentence, with ``count``.
+        padded: with ``count``: the share is of this length, and padding is drawn like any piece, then dropped (the
+            masking of VLMo's code: 40).
         mask_end: the last separator may be hidden too (sequence-to-sequence training).
         on: states to guess from: ``fused`` with the picture, ``text`` alone; ``auto``: fused where model and batch
             allow.
         view: the view whose words are hidden; objectives that name one view share its passes.
         head: a named head instead of the model's own.
         roles: hide words of these roles: ``place``, ``number``, ``attribute``, ``noun``, or ``words`` with a list or
-            patterns of your own. Each with ``probability``, one at least; at least one word of the sentence stays. A
+            patterns of your own: each with ``probability``, one at least, and not all words of the sentence. A
             sentence without such a word is masked like any other.
-        role_share: of the sentences that have such words, how many are masked by role.
+        role_share: share of the sentences with such words that are masked by role.
         phrase: hide whole phrases: the words of a role that belong together ("to the left of"); without ``roles`` also
             names with their attributes ("a small red circle").
     """
@@ -288,7 +276,7 @@ class MaskedLanguageModelling(Objective):
         return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": right})
 
     def scores(self, step: ForwardPasses, head: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-        """Return scores (K, V) of the step's model, by ``head`` or the objective's, and what was hidden (K,)."""
+        """Return scores (K, V) by ``head`` or the objective's, and the hidden ids (K,)."""
         hidden, labels = self._states(step)
         rows = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
         states = hidden.flatten(0, 1).index_select(0, rows)  # (K, D)

@@ -26,7 +26,7 @@ def checked_share(share: float, where: str) -> float:
 
 
 def softened(losses: Tensor, scores: Tensor, guess: Tensor, share: float) -> Tensor:
-    """Mix cross-entropies with the labels (N,) and those of scores (N, C) with the copy's probabilities (N, C)."""
+    """Mix cross-entropies (N,) with the labels and those of scores (N, C) with the copy's probabilities (N, C)."""
     return (1 - share) * losses - share * (scores.log_softmax(-1) * guess).sum(-1)
 
 
@@ -43,7 +43,7 @@ class MomentumHeads(Objective):
     Args:
         distill: share of the momentum copy in the right answers.
         ramp: steps over which that share rises from 0.
-        momentum: what the copy keeps of itself a step.
+        momentum: share of itself that the copy keeps in each step.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class MomentumHeads(Objective):
         self.distill, self.ramp, self.teacher_momentum = distill, ramp, momentum
 
     def share(self, step: ForwardPasses) -> float:
-        """Return the share of the momentum copy in this step's right answers."""
         return ramped(self.distill, self.ramp, step.index)
 
     @torch.no_grad()
@@ -72,7 +71,6 @@ class MomentumHeads(Objective):
                     ours.mul_(self.teacher_momentum).add_(theirs.detach(), alpha=1 - self.teacher_momentum)
 
     def copied(self) -> dict[str, nn.Module]:
-        """Return the heads that have a copy, by name."""
         children = dict(self.named_children())
         return {name: part for name, part in children.items() if name + COPY in children}
 

@@ -8,27 +8,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.nn import DataSpec, ForwardPasses, Model, initialise
-from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
-from vlcli.objectives.contrast import Embedder, Known, dealt_order, summary
-from vlcli.objectives.momentum import MomentumHeads, momentum_copy
+from vlcli.objectives.base import Mean, ObjectiveOutput
+from vlcli.objectives.contrast import Embedder, Known, dealt_order
+from vlcli.objectives.momentum import COPY, MomentumHeads, momentum_copy
 
 
 class MomentumContrast(MomentumHeads, Embedder):
     """Image-text contrast against the momentum copy's vectors of this batch and of a queue of earlier ones.
 
-    Right answers are mixed with what the momentum copy thinks (``distill``). Only the example's own is right, or all
-    examples of its picture in equal shares (``same: image``, ALBEF's retrieval), or those of its sentence, too
-    (``shared``). Hard negatives read its scores (``contrast-matching``).
-
-    The queue takes any batch, also the last one of an epoch; from several processes it takes all their vectors, in the
-    order in which one process would hold them.
+    Targets are mixed with the momentum copy's probabilities (``distill``). The queue takes batches of any size, and of
+    several processes all vectors in the order of one process. Hard negatives (``contrast-matching``) read the scores.
 
     Args:
         width: of the shared space.
-        temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
-        clamp: whether it is.
-        queue: K, how many vectors of each modality are kept.
-        same: see above.
+        temperature: initial value of the learned temperature.
+        clamp: keep the temperature in [0.001, 0.5].
+        queue: K, vectors of each modality that are kept.
+        same: positives: the example's ``own`` pair; all examples of its ``image`` in equal shares (ALBEF's retrieval);
+            or those of its sentence, too (``shared``).
         view: the view it reads.
     """
 
@@ -75,9 +72,9 @@ class MomentumContrast(MomentumHeads, Embedder):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         known = Known.of(step, self.view)
-        texts, images = self._vectors(step, self.text, self.image)
+        texts, images = self.paired(step)
         with torch.no_grad():
-            far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
+            far_texts, far_images = self.paired(step.teacher, "{}" + COPY)
             all_texts, all_images = step.gather(far_texts), step.gather(far_images)
             right = self._right(known, texts.dtype)
         forth, scores = self._loss(images, far_images, torch.cat([all_texts.T, self.text_queue], 1), right, step)
@@ -100,13 +97,6 @@ class MomentumContrast(MomentumHeads, Embedder):
         self.image_ids[columns] = new["images"][order][newest]
         self.place.copy_((self.place + count) % size)
         self.filled.copy_((self.filled + count).clamp(max=size))
-
-    def _vectors(self, step: ForwardPasses, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
-        # Normalised projections of every example's sentence and picture (B, width)
-        text_rows, image_rows = step.pairs(self.view)
-        states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
-        rows = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
-        return F.normalize(rows[0], dim=-1)[text_rows], F.normalize(rows[1], dim=-1)[image_rows]
 
     def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
         # (B, N + K) which columns are right, in shares

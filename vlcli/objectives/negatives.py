@@ -72,13 +72,9 @@ def _runs(layout: Layout) -> Runs | None:
 
 
 def gumbel(rows: Tensor, candidates: Tensor) -> Tensor:
-    """Return Gumbel noise of every pair (B, N), from its two numbers alone, whatever process holds the pair.
+    """Return Gumbel noise (B, N) that follows from the numbers of rows (B,) and candidates (N,) alone, in any process.
 
     Drawing the largest of score plus noise is drawing in proportion to exp(score).
-
-    Args:
-        rows: (B,) a number for each (seed, step, sample).
-        candidates: (N,) a number for each candidate.
     """
     mixed = _mix(_mix(rows)[:, None] ^ candidates[None])
     uniform = ((mixed >> 11) & 0x1FFFFFFFFFFFFF).double().add(0.5) / 2**53  # in (0, 1), never 0 nor 1
@@ -97,15 +93,9 @@ def _shift(number: Tensor, bits: int) -> Tensor:
 
 
 def draw(scores: Tensor, allowed: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Draw one candidate for each row in proportion to exp(score), or take the best without noise.
+    """Return the rows (K,) that have any allowed candidate, and one (K,) for each, drawn in proportion to exp(score).
 
-    Args:
-        scores: (B, N).
-        allowed: (B, N) bool.
-        noise: of :func:`gumbel`, or None.
-
-    Returns:
-        Rows that have any candidate (K,), and their candidate (K,).
+    Scores, ``allowed`` and the noise of :func:`gumbel` are (B, N); without noise the best are taken.
     """
     rows = allowed.any(1).nonzero()[:, 0]
     total = scores.detach().double() if noise is None else scores.detach().double() + noise

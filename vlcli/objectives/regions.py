@@ -9,17 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import (
-    IMAGE,
-    Batch,
-    DataSpec,
-    DetectionOutput,
-    ForwardPasses,
-    Images,
-    Model,
-    build_head,
-    initialise,
-)
+from vlcli.nn import IMAGE, Batch, DataSpec, DetectionOutput, ForwardPasses, Images, Model, build_head, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 
 
@@ -27,7 +17,7 @@ class RegionLabels(Objective):
     """Classify given boxes: an object class each, and an attribute.
 
     Args:
-        attributes: how much the attribute loss counts beside the class loss; 0 leaves the head out.
+        attributes: weight of the attribute loss beside the class loss; 0 leaves the head out.
         view: the view whose boxes are classified.
     """
 
@@ -83,12 +73,10 @@ def _score(logits: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Mean, M
 class RegionSelection(Objective):
     """Score every region by how well an expression fits it.
 
-    A region is right where its overlap with the target box (intersection over union) is above ``overlap``.
-
     Args:
         loss: ``bce``: every region by itself, the mean over regions (VL-BERT, DiMBERT); ``softmax``: over the regions
             of a picture, where one is right (UNITER).
-        overlap: see above.
+        overlap: intersection over union with the target box above which a region is right.
         view: the view it reads.
         head: a named head instead of the model's own for the role ``region``.
     """
@@ -146,7 +134,7 @@ class RegionSelection(Objective):
 
 
 def target_boxes(batch: Batch, like: Tensor) -> Tensor:
-    """Return the boxes that the expressions describe, in shares of their pictures (B, 4)."""
+    """Return the target boxes (B, 4) in shares of their pictures. Raises DataError: the batch has none."""
     if batch.targets.keys().isdisjoint({"box", "pixel_box"}):
         raise DataError(
             "The examples do not say which box they speak of.",
@@ -190,18 +178,16 @@ class Detection(Objective):
 
 
 def as_outputs(detections: DetectionOutput, step: ForwardPasses, view: str = "clean") -> dict[str, Tensor]:
-    """Return detections of a view's unique pictures as the task ``detection`` takes them from ``predict``.
+    """Return ``boxes`` (B, N, 4) x1 y1 x2 y2 as shares of the picture, ``labels`` (B, N) and ``scores`` (B, N).
 
-    Returns:
-        ``boxes`` (B, N, 4) x1, y1, x2, y2 as shares of the picture, ``labels`` (B, N) classes from 0 and -1 where
-        there is no box, ``scores`` (B, N).
+    Labels are classes from 0, and -1 where there is no box: what ``predict`` gives the task ``detection``.
     """
     chosen = detections.select(step.view(view).image_rows[:, 0])
     return {"boxes": chosen.boxes, "labels": chosen.labels, "scores": chosen.scores}
 
 
 def pictures_of(step: ForwardPasses, view: str) -> Images:
-    """Return the pictures of a view."""
+    """Return the pictures of a view. Raises DataError: the batch has no pixels."""
     images = step.view(view).images
     if images is None or images.pixels is None:
         raise DataError(

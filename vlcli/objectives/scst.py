@@ -22,11 +22,10 @@ HINT = "train it by `task: captioning`, on data with captions"
 
 
 class SelfCritical(Objective):
-    """Self-critical sequence training on CIDEr-D: what is better than the baseline becomes likelier (SCST).
+    """Self-critical sequence training: sampled captions with a higher CIDEr-D than the baseline become likelier (SCST).
 
-    Captions of all pictures are drawn side by side, with dropout as in training; CIDEr-D is against all captions of the
-    picture, with the training data's document frequency, counted once and kept beside the checkpoints. Rewards are
-    computed in a thread of their own while the baseline's captions are made.
+    CIDEr-D is against all captions of the picture, with the training data's document frequency, counted once and kept
+    beside the checkpoints. Rewards are computed in a thread while the baseline's captions are made.
 
     Args:
         baseline: the reward of the greedy caption, made without dropout (``greedy``), or the mean reward of the
@@ -69,10 +68,10 @@ class SelfCritical(Objective):
             frequency = DocumentFrequency.load(kept)
         else:
             groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
-            words = [[CiderReward.words(text, ended=self.end) for text in texts] for texts in groups.values() if texts]
-            if not words:
+            known = filter(None, groups.values())
+            frequency = DocumentFrequency.of([CiderReward.words(text, ended=self.end) for text in one] for one in known)
+            if not frequency.images:
                 raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
-            frequency = DocumentFrequency.of(words)
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 frequency.save(kept)

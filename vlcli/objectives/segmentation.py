@@ -23,7 +23,7 @@ class Segmentation(Objective):
         head: ``light``: one linear layer a patch; ``upernet``: context and pyramid, with an auxiliary head.
         width: channels inside UPerNet's head; None: the model's own (512 in its paper).
         layers: layers to read, 1-based; None: the last, for UPerNet four, evenly. BEiT's are 4, 6, 8, 12 of 12.
-        auxiliary: how much the auxiliary head counts (``upernet``); 0 leaves it out.
+        auxiliary: weight of the auxiliary head's loss (``upernet``); 0 leaves it out.
         auxiliary_width: its channels.
         dropout: of channels before the classifiers.
         classes: how many; None: those of the data.
@@ -95,10 +95,10 @@ def _loss(logits: Tensor, truth: Tensor) -> Mean:
 
 
 def classes_of(labels: Tensor, count: int, zero_is_void: bool) -> Tensor:
-    """Convert the values of label files to classes from 0, -1 where a pixel has none."""
+    """Convert the values of label files to classes from 0, -1 where a pixel has none. Raises DataError: above them."""
     void = (labels < 0) | (labels == VOID) | ((labels == 0) & zero_is_void)
     classes = torch.where(void, -1, labels - int(zero_is_void))
     if classes.numel() and int(classes.max()) >= count:
-        got, expected = f"label {int(labels.max())}", f"{count} classes"
+        got, expected = f"label {int(labels[~void].max())}", f"{count} classes"
         raise DataError("A label map names a class there is not.", where="segmentation", got=got, expected=expected)
     return classes

@@ -22,8 +22,8 @@ from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, 
 from vlcli.prediction.uses import Asked, rows_of
 from vlcli.tasks.detection import Detection
 
+# Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies
 SPELT, HAN = 3, "\u2e80"
-"""Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies."""
 MAX_TEXT = 10_000
 """Characters of a text; models read some tens or hundreds of word pieces."""
 
@@ -46,10 +46,10 @@ class Answerer:
     min_score: float | None = None
 
     def answer(self, requests: Iterable[Request | Failure], batch_size: int) -> Iterator[Prediction | Failure]:
-        """Yield a prediction or a failure for every request, in order; failures of reading the requests are passed on.
+        """Yield a prediction or a failure for every request, in order.
 
         Raises:
-            VlcliError: no request can be answered, since the extractor cannot be built or the task cannot predict.
+            VlcliError: no request can be answered: the extractor cannot be built, or the task cannot predict.
         """
         waiting = iter(requests)
         while some := list(islice(waiting, batch_size)):
@@ -57,7 +57,7 @@ class Answerer:
             yield from (one if isinstance(one, Failure) else next(answers) for one in some)
 
     def one(self, request: Request) -> Prediction:
-        """Return the prediction of one request."""
+        """Return the prediction of one request, or raise its error."""
         (answer,) = self._some([request])
         if isinstance(answer, Failure):
             raise answer.error
@@ -175,7 +175,7 @@ class Answerer:
 
 
 def unknown_words(sample: TextSample, unk_id: int) -> list[str]:
-    """Return the words of a text that are unknown to a vocabulary, or spelt out in pieces of a letter or two."""
+    """Return the words that a vocabulary does not know, or spells out in pieces of a letter or two."""
     pieces: dict[int, list[int]] = {}
     for word, number in zip(sample.words, sample.ids, strict=True):
         if word >= 0:

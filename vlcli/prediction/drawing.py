@@ -15,8 +15,7 @@ from vlcli.prediction.records import Picture, Prediction, RegionFeatures
 from vlcli.report.drawing import draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
-SIDE = 480
-"""Pixels of a drawn picture's width."""
+SIDE = 480  # pixels of a drawn picture's width
 ANSWER = "#1f5fbf"
 
 
@@ -26,11 +25,7 @@ def draw(prediction: Prediction, images: Sequence[Picture], file: Path | None = 
 
 
 def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: Path | None = None) -> Image.Image:
-    """Draw several predictions in one sheet, a cell each picture.
-
-    Args:
-        file: where to write it; None: nowhere.
-    """
+    """Draw predictions in one sheet, a cell per picture, and write it to ``file`` if there is one."""
     cells = [
         Cell(_picture(prediction, image, number), _lines(prediction, number, len(images)))
         for prediction, images in predictions
@@ -46,11 +41,7 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
 
 
 def png(prediction: Prediction, images: Sequence[Picture], look: Callable[[], dict[str, Any] | None]) -> bytes | None:
-    """Draw a prediction for a notebook, where the model looks beside each picture; None if a picture is no file.
-
-    Args:
-        look: returns attention as :func:`vlcli.prediction.looking.look` does.
-    """
+    """Draw a prediction as PNG for a notebook, with the attention of ``look`` beside; None if a picture is no file."""
     try:
         cells = []
         looks = (look() or {}).get("pictures") or [None] * len(images)

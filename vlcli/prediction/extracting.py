@@ -1,4 +1,4 @@
-"""Regions and concepts of pictures that are in no store, by the extractor that made the store a model learnt from."""
+"""Regions and concepts of pictures that are in no store, by the extractor of the store that a model learnt from."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,12 +24,9 @@ from vlcli.images.labels import Labels
 
 GRID = "the model learnt from given boxes, and this picture has none: a grid is used instead"
 EITHER = "this picture has no given boxes, so its regions are cells of a grid"
-NAMED = ("weights", "hub")
-"""Parameters by which an extractor's words in a recipe say where its weights are."""
-AT_ONCE = 1 << 27
-"""Pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel."""
-Opener = tuple[str, Callable[[], Image.Image]]
-"""The name of a picture, and what opens it."""
+NAMED = ("weights", "hub")  # parameters by which an extractor's words in a recipe say where its weights are
+AT_ONCE = 1 << 27  # pixel values of prepared pictures that wait for one another: 40 photographs of a megapixel
+Opener = tuple[str, Callable[[], Image.Image]]  # the name of a picture, and what opens it
 ELSE = "--features-from STAGE (the extract stage's folder) or --extractor '{name: EXTRACTOR, weights: FILE}'"
 
 
@@ -55,14 +52,13 @@ class OnTheFly:
 
     @property
     def known(self) -> bool:
-        """True if an extractor of regions is known."""
         return any(one.set != CONCEPTS and one.spec for one in self.extractions)
 
     def regions(self, pictures: Sequence[Opener]) -> list[ImageSample]:
-        """Return the regions of pictures with their names.
+        """Return pictures with their regions.
 
         Raises:
-            UsageError: nobody knows the extractor.
+            UsageError: the extractor is not known.
             DataError: its weights are missing or others, or a picture gives no regions.
         """
         images = []
@@ -73,18 +69,18 @@ class OnTheFly:
         return images
 
     def concepts(self, pictures: Sequence[Opener]) -> list[dict[str, NDArray[Any]]]:
-        """Return ``ids`` and ``scores`` of the concepts of each picture, best first."""
+        """Return ``ids`` and ``scores`` of each picture's concepts, best first; errors as of :meth:`regions`."""
         columns = [{"ids": one.classes, "scores": one.class_scores} for one in self._read(True, pictures)]
         return [{name: values for name, values in row.items() if values is not None} for row in columns]
 
     def build(self) -> None:
-        """Build all extractors, so that what is wrong with them is said before any picture is."""
+        """Build all extractors, so that their faults come before those of pictures."""
         for extraction in self.extractions:
             if extraction.spec:
                 self._extractor(extraction)
 
     def notes(self, pictures: Sequence[str]) -> list[str]:
-        """Return what a reader of the answer should know about the regions of its pictures."""
+        """Return what a reader of the answer should know about the pictures' regions."""
         lacking = self._gridded and any(self._boxes_of(name) is None for name in pictures)
         return [self._gridded] if lacking else []
 

@@ -1,4 +1,4 @@
-"""Returns attention from the words of a text to the regions or patches of each picture."""
+"""Attention from the words of a text to the regions or patches of each picture."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,19 +9,15 @@ from numpy.typing import NDArray
 from vlcli.drawings.base import token_boxes
 
 Weights = NDArray[np.float32]
+# Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out
 MOST = 150_000
-"""Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out."""
 
 
 def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | None:
-    """Return attention from words to places of the pictures of one request; None where the model records none.
+    """Return a ``vlcli.Loaded``'s attention from words to pictures of one request; None where it records none.
 
-    Args:
-        model: a ``vlcli.Loaded``.
-
-    Returns:
-        ``words``, ``views`` (names: averages, layers, heads), and for each picture ``boxes`` (N, 4) in [0, 1] and
-        ``weights`` (views, words, N).
+    The mapping has ``words``, ``views`` (names: averages, layers, heads), and in ``pictures`` for each ``boxes`` (N, 4)
+    in [0, 1] and ``weights`` (views, words, N).
     """
     if "fuse" not in model.model.capabilities or model.tokenizer is None:
         return None
@@ -45,7 +41,7 @@ def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | Non
 
 
 def _chosen(attention: dict[str, Weights], text: int, image: int, pictures: int) -> list[Weights]:
-    """Return probabilities from text to pictures (pictures, heads, queries, keys): cross-attention, else joint."""
+    # probabilities from text to pictures (pictures, heads, queries, keys): cross-attention, else joint
     sides, joint = (text, image), (text + image, text + image)
     each = {name: weights for name, weights in attention.items() if weights.shape[0] == pictures}
     cross = {name: weights for name, weights in each.items() if "cross" in name and weights.shape[-2:] == sides}
@@ -54,11 +50,7 @@ def _chosen(attention: dict[str, Weights], text: int, image: int, pictures: int)
 
 
 def views_of(layers: Sequence[Weights]) -> dict[str, Weights]:
-    """Return averages over layers and heads, over heads, and single heads as far as :data:`MOST` allows.
-
-    Args:
-        layers: attention (heads, words, regions) of each layer.
-    """
+    """Return averages (words, regions) of layers (heads, words, regions), and single heads if :data:`MOST` allows."""
     views = {"all layers, all heads": np.mean([weights.mean(0) for weights in layers], 0)}  # (words, regions)
     size = views["all layers, all heads"].size
     if len(layers) > 1 and (len(layers) + 1) * size <= MOST:

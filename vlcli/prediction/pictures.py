@@ -29,11 +29,11 @@ __all__ = ["MAX_PIXELS", "PictureReader", "open_picture"]
 class PictureReader:
     """Reads pictures as one model needs them.
 
-    A file is extracted on the fly, unless a store that the caller named holds its id. Any other string is an id in a
-    store: the one that the caller named, else the one that the model was trained with.
+    A file is extracted on the fly, unless ``features`` holds its id. Any other string is an id in ``features``, else in
+    ``trained``.
 
     Attributes:
-        region_dim: width of the features that it reads.
+        region_dim: width of a region's feature.
         features: the store of regions that the caller named.
         trained: the store of regions that the model was trained with, where it is still there.
         fresh: extracts the regions and the concepts of new pictures.
@@ -49,14 +49,11 @@ class PictureReader:
     fresh: OnTheFly = field(default_factory=OnTheFly)
 
     def read(self, pictures: Sequence[Picture], names: Sequence[str] = ()) -> list[ImageSample]:
-        """Return pictures as the model reads them; new ones are extracted together.
-
-        Args:
-            names: what they are called; by default :func:`name_of`.
+        """Return pictures as the model reads them, under their ``names``; new ones are extracted together.
 
         Raises:
             DataError: a picture cannot be read, or is in no store.
-            UsageError: the model reads regions, and nobody knows how to extract them.
+            UsageError: the model reads regions, and their extractor is not known.
         """
         names = names or [name_of(picture, number) for number, picture in enumerate(pictures)]
         named = list(zip(names, pictures, strict=True))
@@ -111,7 +108,7 @@ class PictureReader:
         return images
 
     def check(self, features: Any, boxes: Any) -> None:
-        """Refuse regions that the model cannot read."""
+        """Raise a DataError where features are not (R, region_dim), or boxes not (R, 4)."""
         if features.shape != (*boxes.shape[:1], self.region_dim) or boxes.shape[1:] != (4,):
             got = f"features {features.shape}, boxes {boxes.shape}"
             expected = f"features (R, {self.region_dim}), boxes (R, 4) divided by width and height"
@@ -135,21 +132,19 @@ def _holds(store: FeatureStore | None, picture: str | Path) -> bool:
     return store is not None and not store.missing([store.id_of(picture)])
 
 
-def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open a picture as upright 8-bit RGB.
-
-    Args:
-        max_pixels: larger ones are refused by their header, before anything is decoded.
-    """
-    assert not isinstance(picture, RegionFeatures)
+def open_picture(picture: Picture) -> Image.Image:
+    """Open a picture as upright 8-bit RGB. Raises DataError: it is none, not there, or larger than ``MAX_PIXELS``."""
+    if not isinstance(picture, str | Path | Image.Image):
+        expected, hint = "a file or a PIL image", "convert an array: PIL.Image.fromarray(ARRAY)"
+        raise DataError("This is no picture.", got=type(picture).__name__, expected=expected, hint=hint)
     where = "image" if isinstance(picture, Image.Image) else shown(str(picture))[1:-1]
     if not isinstance(picture, Image.Image) and not is_file(picture):
         expected, hint = "the path of a picture", "check the path"
         raise DataError("There is no such picture.", where=where, expected=expected, hint=hint)
     try:
         if isinstance(picture, Image.Image):
-            return _upright(picture, max_pixels)
-        return open_image(Path(picture), max_pixels)
+            return _upright(picture)
+        return open_image(Path(picture))
     except (BadImageError, OSError) as error:
         got = str(error) or type(error).__name__
         large = got.startswith("too large")
@@ -157,10 +152,10 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
         raise DataError("The picture cannot be read.", where=where, got=got, hint=hint) from None
 
 
-def _upright(image: Image.Image, max_pixels: int) -> Image.Image:
+def _upright(image: Image.Image) -> Image.Image:
     width, height = image.size
-    if width * height > max_pixels:
-        raise BadImageError(f"too large: {width} x {height} pixels, at most {max_pixels} are decoded")
+    if width * height > MAX_PIXELS:
+        raise BadImageError(f"too large: {width} x {height} pixels, at most {MAX_PIXELS} are decoded")
     try:
         return to_rgb(ImageOps.exif_transpose(image))
     except Exception as error:  # an image whose file is decoded only now may be damaged

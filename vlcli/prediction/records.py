@@ -15,19 +15,13 @@ from vlcli.errors import DataError, UsageError, VlcliError, shown
 from vlcli.files import walk
 from vlcli.plain import to_plain
 
-SHOWN = 200
-"""Characters of a text that a failure repeats."""
+SHOWN = 200  # characters of a text that a failure repeats
 Kind = Literal["answer", "verdict", "label", "match", "caption", "box", "boxes", "other"]
 
 
 @dataclass(frozen=True)
 class RegionFeatures:
-    """A picture as region features of one's own.
-
-    Attributes:
-        features: (R, D).
-        boxes: (R, 4) x1, y1, x2, y2, divided by the picture's width and height.
-    """
+    """A picture as features (R, D) and boxes (R, 4) x1, y1, x2, y2, divided by its width and height."""
 
     features: ArrayLike
     boxes: ArrayLike
@@ -43,11 +37,11 @@ class Use:
 
     Attributes:
         name: of the task, or of the objective whose head answers.
-        kind: what the answer is: an ``answer`` of a table, a ``verdict`` (true or false), a ``label``, how well picture
-            and text ``match``, a ``caption``, one ``box``, several ``boxes``, or something ``other``.
+        kind: of the answer: an ``answer`` of a table, a ``verdict`` (true or false), a ``label``, how well picture and
+            text ``match``, a ``caption``, one ``box``, several ``boxes``, or something ``other``.
         images: pictures of a request; 0: any number.
-        text: whether a request has a text: ``needed`` or ``none``.
-        about: one sentence that says what to give and what comes back.
+        text: whether a request has one.
+        about: the inputs and the answer in one line.
     """
 
     name: str
@@ -63,7 +57,7 @@ class Request:
 
     Attributes:
         text: a question, a sentence or an expression; None where the use takes none.
-        key: what the prediction is called; empty: the name of the first image.
+        key: of the prediction; empty: the name of the first image.
     """
 
     images: Sequence[Picture]
@@ -71,7 +65,6 @@ class Request:
     key: str = ""
 
     def names(self) -> list[str]:
-        """Return what the images are called in predictions and messages."""
         return [name_of(image, number) for number, image in enumerate(self.images)]
 
 
@@ -85,14 +78,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Box:
-    """A box that was found.
-
-    Attributes:
-        box: x1, y1, x2, y2 in pixels of the picture.
-        label: what is in it; the expression where one was given.
-        score: of the detector, or of the region.
-        image: which picture of the request, from 0.
-    """
+    """A box, x1 y1 x2 y2 in pixels of the request's picture number ``image``, with its class or the expression."""
 
     box: tuple[float, float, float, float]
     label: str
@@ -108,10 +94,10 @@ class Prediction(Mapping[str, Any]):
         prediction: the answer, the verdict (bool), the label, the probability of a match, the caption, the box in
             pixels, or the number of boxes.
         choices: the best answers or labels, likeliest first.
-        boxes: what was found, the highest score first.
+        boxes: the highest score first.
         regions: for each picture the boxes (R, 4) that the model read, in pixels; none for models that read pixels.
         sizes: height and width of each picture in pixels.
-        notes: what a reader of the answer should know, such as a text that was cut.
+        notes: for a reader of the answer, such as that the text was cut.
         row: the task's own row.
         shown: draws pictures, answer and attention as PNG, for notebooks; returns None where no picture is a file.
     """
@@ -190,23 +176,18 @@ class Failure:
 
 
 def name_of(picture: Picture, number: int) -> str:
-    """Return what a picture is called: its path as the caller wrote it, else its number in the request."""
+    """Return a picture's name: its path as the caller wrote it, else its number in the request."""
     if isinstance(picture, str | Path):
         return str(picture)
     return f"regions-{number}" if isinstance(picture, RegionFeatures) else f"image-{number}"
 
 
-MAX_LINE = 1 << 24
-"""Characters of a JSON line."""
+MAX_LINE = 1 << 24  # characters of a JSON line
 LINE = '{"image": "photo.jpg", "text": "..."}, or "images": [...]; "key" names the request'
 
 
 def split_words(words: Sequence[str], text: str | None) -> tuple[list[str], str | None]:
-    """Split positional words into pictures and a text: the last word is the text if it names no file and no folder.
-
-    Args:
-        text: of the option ``--text``; then all words are pictures.
-    """
+    """Split words into pictures and a text: that of ``--text``, else the last word if it names no file or folder."""
     if text is not None or len(words) < 2 or _exists(words[-1]):
         return list(words), text
     if " " not in words[-1] and Path(words[-1]).suffix.lower() in IMAGE_SUFFIXES:  # a file that is not there
@@ -222,14 +203,11 @@ def _exists(word: str) -> bool:
 
 
 def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Request]:
-    """Return a request for each picture, or one for all where a request takes several.
-
-    Args:
-        words: files, folders (with all pictures below) and ids in a store.
+    """Return a request for each of the words' pictures (files, folders, ids in a store), or one where it takes several.
 
     Raises:
         DataError: a folder has no pictures.
-        UsageError: there are not as many pictures as one request takes.
+        UsageError: a request takes another number of pictures.
     """
     pictures = [picture for word in words for picture in _pictures(word)]
     if use.images == 1:
@@ -253,7 +231,7 @@ def _pictures(word: str) -> list[str]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Request | Failure]:
-    """Yield the requests of JSON lines; a line that is none becomes a failure, empty lines are passed over."""
+    """Yield the request of each JSON line that is not empty, or a failure."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -276,11 +254,11 @@ def _request(line: str) -> Request:
     text = value.get("text")
     if text is not None and not isinstance(text, str):
         raise TypeError(f"text: {shown(text, 60)}")
-    return Request(images, text, str(value.get("key", "")))
+    return Request(images, text, "" if value.get("key") is None else str(value["key"]))
 
 
 def failed(failures: Sequence[Failure], total: int) -> VlcliError:
-    """Return the error that ends a command after some of several requests failed; each had its message before."""
+    """Return the error that ends a command after some of its requests failed, each with its own message."""
     first = failures[0].error
     what, hint = f"{len(failures)} of {total} requests could not be answered.", first.hint
     got = f"the first: {first.what} {first.where or first.got}".strip()

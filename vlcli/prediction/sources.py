@@ -1,4 +1,4 @@
-"""Finds a trained model, and where the regions of new pictures come from: its extractor and its stores."""
+"""Finds a trained model, and the extractor and stores of its regions."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,11 +22,7 @@ from vlcli.recipe.stage_record import earlier, made_in, similar
 
 @dataclass
 class Sources:
-    """Sources of regions besides a store that the caller names.
-
-    Attributes:
-        stores: ``trained`` and ``trained_concepts``: the stores that the model was trained with, where they are there.
-    """
+    """Sources of regions: the extractor, and the ``trained`` and ``trained_concepts`` stores that are still there."""
 
     fresh: OnTheFly = field(default_factory=OnTheFly)
     stores: dict[str, Any] = field(default_factory=dict)
@@ -41,10 +37,9 @@ def find_sources(
     boxes: str | Path | None = None,
     device: str = "cpu",
 ) -> Sources:
-    """Return the extractor of a model's training data: the one named, else its config's, else its stage's record.
+    """Return the extractor of a model's training data: the one named, else its config's, else its stage's record's.
 
-    Args:
-        extractor: an extractor as in recipes; without ``name`` it changes options of the one that is known.
+    An ``extractor`` without ``name`` changes options of the known one.
 
     Raises:
         DataError: ``features_from`` names no store, or the boxes cannot be read.
@@ -93,12 +88,12 @@ def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> E
 
 
 RUNS = "runs"
+# Name and folder of the model that comes with vlcli; scripts/small_model.py makes it
 SMALL, SMALL_FOLDER = "small", Path(__file__).with_name("small")
-"""Name and folder of the model that comes with vlcli; scripts/small_model.py makes it."""
 
 
 def find_model(name: str | Path, runs: Path = Path(RUNS)) -> Path:
-    """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run."""
+    """Return a model's folder as named, or under ``runs/``, also of another run. Raises DataError: there is none."""
     if (path := earlier(runs, str(name))) is not None:
         return made_in(path)
     if str(name) == SMALL:

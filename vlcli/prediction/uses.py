@@ -43,13 +43,13 @@ KINDS: tuple[tuple[type[Task], Kind, str], ...] = (
     (Detection, "boxes", "boxes with labels and scores"),
     (Task, "other", "what the task predicts"),
 )
+# The task that reads the head of an objective; answer tables, matching and vectors are found by their classes
 HEADS = {
     "region-selection": "referring",
     "image-classification": "image-classification",
     "detection": "detection",
     "s2slm": "captioning",
 }
-"""The task that reads the head of an objective; answer tables, matching and vectors are found by their classes."""
 
 
 @dataclass
@@ -102,14 +102,7 @@ def _asked(name: str, task: Task, reads: bool) -> Asked:
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
-    """Return the use of that name, else the first.
-
-    Args:
-        name: of a task or an objective; None takes the first.
-
-    Raises:
-        UsageError: the model cannot be asked that, or nothing at all.
-    """
+    """Return the use of that name; None: the first. Raises UsageError: the model has none of that name, or none."""
     if name in asked:
         return asked[name]
     if name is None and asked:
@@ -124,13 +117,10 @@ def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequenc
 def rows_of(
     asked: Asked, module: TrainingModule, step: ForwardPasses, tokenizer: Any, regions: dict[str, BoxList]
 ) -> list[dict[str, Any]]:
-    """Return the rows of one batch, as the task writes them into ``predictions.jsonl``.
-
-    Args:
-        regions: boxes of the pictures in pixels, among which grounding chooses.
+    """Return the task's rows of one batch; grounding chooses among the pictures' ``regions`` in pixels.
 
     Raises:
-        UsageError: the task cannot predict one example.
+        UsageError: the task does not predict single examples.
     """
     task = asked.task
     if isinstance(task, Retrieval):

@@ -1,7 +1,4 @@
-"""Tasks: what a benchmark asks, how it is scored, what its server wants.
-
-A task of one's own subclasses :class:`vlcli.tasks.Task`; the functions help it decode and write.
-"""
+"""Tasks: the base class that packages extend, what a benchmark asks, how it is scored, what its server wants."""
 
 from typing import TYPE_CHECKING
 

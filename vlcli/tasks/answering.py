@@ -31,7 +31,14 @@ _TYPES = ("answer_type", "question_type")
 
 
 class Answering(Task):
-    """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``."""
+    """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``.
+
+    Args:
+        loss: ``bce`` against soft scores, or ``ce`` against the best answer.
+        only: ``text`` or ``images`` make the control that sees one modality.
+        head: a head of ``vlcli.nn.heads``; None: the model's own for answers.
+        source_answers: file of the answers of starting weights that are not vlcli's, under the data root or here.
+    """
 
     usual_table: ClassVar[str] = ""  # path of the published table in the authors' data folder
     local_files = ("source_answers",)
@@ -96,7 +103,7 @@ class Answering(Task):
         return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """Return a prediction of every question, with what the data say of it."""
+        """Return a row of every question, with ``facts_of_questions`` where the data have them."""
         facts = [target(batch, name) for name in self.facts_of_questions]
         rows: list[dict[str, Any]] = []
         for key, answer, score, *values in zip(batch.keys, answers, scores, *facts, strict=True):
@@ -111,14 +118,9 @@ class VQA(Answering):
     Args:
         answers: file of the answer table under the data root; None: ``vqa/trainval_label2ans.json`` where it is there,
             else a table made of the training questions.
-        min_count: an answer belongs to a table made of the questions if it is the chosen one of so many.
-        loss: ``bce`` against soft scores, or ``ce`` against the best answer.
-        only: ``text`` or ``images`` make the control that sees one modality.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
-        source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
-            under the data root or here.
+        min_count: occurrences as best answer that put an answer into a table made of the questions.
         smoothing: label smoothing of the loss ``ce``.
-        wups: score sets of answers by WUPS at 0.9 and 0.0 too (``wups_0.9``, ``wups_0.0``), where nltk's WordNet is.
+        wups: score sets of answers by WUPS too (``wups_0.9``, ``wups_0.0``), where nltk's WordNet is.
     """
 
     paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
@@ -181,7 +183,7 @@ class MultipleChoice(VQA):
     """Choose one of the choices that a question comes with, by the scores of the answer table; accuracy.
 
     The data name the choices: ``choices: COLUMN`` of tables. A choice that the table lacks is chosen only if it lacks
-    all of them, and then the first is. The options are those of ``vqa``.
+    all of them, and then the first is.
     """
 
     paper = "Schwenk et al. 2022, A-OKVQA: A Benchmark for Visual Question Answering using World Knowledge"
@@ -220,20 +222,15 @@ class MultipleChoice(VQA):
 
 
 class GQA(Answering):
-    """Answer questions; accuracy, by type, and what else the official evaluation finds.
+    """Answer questions; accuracy, by type, and the further scores of the official evaluation.
 
-    ``binary`` and ``open``, ``consistency`` and ``distribution`` come where the question file says enough, ``validity``
-    and ``plausibility`` where the file of choices is there.
+    ``binary`` and ``open``, ``consistency`` and ``distribution`` need the question file's facts, ``validity`` and
+    ``plausibility`` the file of choices.
 
     Args:
         answers: file of the answer table under the data root; None: ``gqa/trainval_label2ans.json`` where it is there,
             else the answers of the training questions.
-        min_count: an answer belongs to a table made of the questions if it is that of so many.
-        loss: ``bce``, or ``ce`` against the one answer.
-        only: ``text`` or ``images`` make the control that sees one modality.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
-        source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
-            under the data root or here.
+        min_count: occurrences that put an answer into a table made of the questions.
     """
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
@@ -289,11 +286,11 @@ class GenerativeVQA(VQA):
     Args:
         answers: file of the answer list under the data root; None: ``vqa/answer_list.json`` where it is there, else a
             list made of the training questions.
-        min_count: an answer belongs to a list made of the questions if it is the chosen one of so many.
+        min_count: occurrences as best answer that put an answer into a list made of the questions.
         decoding: ``rank``: candidates of the list; ``generate``: any words, the likeliest at each step.
-        candidates: how many of the list are said in full.
+        candidates: answers of the list that are scored in full.
         first_twice: the first word's likelihood counts once more, as in ALBEF's released code; LAVIS counts it once.
-        block: candidates said at a time.
+        block: candidates scored at a time.
         max_length: most pieces of an answer that is generated, the end counted.
     """
 
@@ -344,7 +341,7 @@ class GenerativeVQA(VQA):
         return self.ranked(step, tokenizer) if self.decoding == "rank" else [[] for _ in step.batch.keys]
 
     def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Return the candidates of every question, likeliest first, with their probabilities."""
+        """Return the candidates of every question with their probabilities, likeliest first."""
         if self._ids is None or self._ids[0] != self.answers:
             encoded = map(tokenizer.encode_answer, self.answers)
             self._ids = self.answers, collate_texts(list(encoded), tokenizer.ids["pad"])

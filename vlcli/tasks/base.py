@@ -40,8 +40,7 @@ class Runner(Examples, Protocol):
     folder: Path | None  # of the stage, for files that a resumed evaluation reads; None while training
 
     @property
-    def model(self) -> Model:
-        """The model that is evaluated."""
+    def model(self) -> Model: ...
 
     @property
     def data_spec(self) -> DataSpec:
@@ -119,7 +118,7 @@ class Task:
             Recipe entries of objectives.
 
         Raises:
-            NotImplementedError: the task has no usual objectives.
+            NotImplementedError: the task has none.
         """
         raise NotImplementedError(f"{type(self).__name__} has no default objectives")
 
@@ -130,7 +129,7 @@ class Task:
             A recipe entry without ``split``; by default :attr:`usual_data`.
 
         Raises:
-            NotImplementedError: the task has no usual data set.
+            NotImplementedError: the task has none.
         """
         if not self.usual_data:
             raise NotImplementedError(f"{type(self).__name__} has no default data set")
@@ -209,9 +208,7 @@ class Task:
         """
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Turn outputs into predictions.
-
-        Called once per evaluation batch. Subclasses define it, or :meth:`predictions`.
+        """Turn outputs into predictions; called once per evaluation batch. Subclasses define it or :meth:`predictions`.
 
         Args:
             outputs: by objective and name, tensors (B, ...) from ``Objective.predict``.
@@ -219,21 +216,16 @@ class Task:
 
         Returns:
             One mapping per example, with ``key``.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no decode")
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """Predictions of one batch.
-
-        Called once per evaluation batch. By default :meth:`decode`; generation overrides it.
+        """Predictions of one batch, by default of :meth:`decode`; called once per evaluation batch.
 
         Args:
             step: forward passes over the batch.
             predict: returns the objectives' outputs for a step.
-            tokenizer: turns ids into sentences; None where the model reads no text.
+            tokenizer: None where the model reads no text.
 
         Returns:
             One mapping per example, with ``key``.
@@ -248,11 +240,10 @@ class Task:
         Args:
             step: forward passes over the batch.
             predict: returns the objectives' outputs for a step.
-            tokenizer: turns ids into sentences; None where the model reads no text.
+            tokenizer: None where the model reads no text.
 
         Returns:
-            Per example (B lists) answers with their probabilities, likeliest first; empty lists by default, for tasks
-            that choose from no list.
+            B lists of answers with their probabilities, likeliest first; empty by default.
         """
         return [[] for _ in step.batch.keys]
 
@@ -264,14 +255,11 @@ class Task:
 
         Returns:
             Metrics by name, fractions in [0, 1] unless the name says otherwise.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def evaluate(self, runner: Runner) -> Result:
-        """Evaluate the model; called once per evaluate stage and per validation. Retrieval and grounding override it.
+        """Evaluate the model; called once per evaluate stage and per validation.
 
         Args:
             runner: gives batches, forward passes and outputs.
@@ -286,9 +274,7 @@ class Task:
         return Result(self.score(predictions), predictions)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Add the truth to predictions that were made elsewhere.
-
-        Called by :meth:`rescore` once per batch. Subclasses that can be scored without a model define it.
+        """Add the truth to predictions that were made elsewhere; called by :meth:`rescore` once per batch.
 
         Args:
             predictions: one mapping per example, with ``prediction``.
@@ -317,18 +303,13 @@ class Task:
         return Result(self.score(rows), rows)
 
     def solve(self, inputs: Given) -> Result:
-        """Evaluate without a model, where ``fitted`` is true.
-
-        Called once per evaluate stage instead of :meth:`evaluate`.
+        """Evaluate without a model; called once per evaluate stage, instead of :meth:`evaluate`, if ``fitted``.
 
         Args:
             inputs: data to fit on and data to score on.
 
         Returns:
             Metrics and predictions.
-
-        Raises:
-            NotImplementedError: the task needs a model.
         """
         raise NotImplementedError(f"{type(self).__name__} is not fitted without a model")
 
@@ -346,5 +327,5 @@ class Task:
 
 
 def is_joint(task: Task) -> bool:
-    """Whether all processes take part in the task's evaluation."""
+    """Return whether all processes take part in the task's evaluation."""
     return task.joint or type(task).evaluate is Task.evaluate

@@ -1,7 +1,7 @@
-"""Baselines beside trained models, which train in seconds and are scored as the models' task scores.
+"""Baselines that train in seconds and are scored as trained models are.
 
 Words and picture are added or multiplied in one hidden layer (Zhou et al. 2015; Ren et al. 2015). A tenth of the
-pictures is held out: the epoch with the best accuracy there is kept, and training ends where it no longer improves.
+pictures is held out to choose the epoch.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def words_of(text: str | None) -> list[str]:
 
 
 def numbers(examples: Sequence[Example], vocabulary: dict[str, int]) -> Tensor:
-    """Return (N, L) numbers of the words of each sentence, each word once; 0 where a sentence has ended."""
+    """Return the numbers (N, L) of the words of each sentence, each once; 0 where a sentence has ended."""
     rows = [[vocabulary[w] for w in dict.fromkeys(words_of(e.text)) if w in vocabulary][:LONGEST] for e in examples]
-    padded = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
-    return F.pad(padded, (0, 0 if padded.shape[1] else 1))  # a bag of words needs a column
+    rows.append([0])  # a column at least, also without words or examples
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)[:-1]
 
 
 def vocabulary_of(examples: Sequence[Example]) -> dict[str, int]:
@@ -89,7 +89,7 @@ def vocabulary_of(examples: Sequence[Example]) -> dict[str, int]:
 
 
 def held_out(examples: Sequence[Example], seed: int) -> Tensor:
-    """Return (N,) bool: the examples about a tenth of the pictures, at least one and never all."""
+    """Return the examples (N,) about a tenth of the pictures, at least one and never all."""
     pictures = [example.images[0] if example.images else example.key for example in examples]
     each = sorted(set(pictures))
     count = min(max(1, round(HELD * len(each))), len(each) - 1)
@@ -98,15 +98,10 @@ def held_out(examples: Sequence[Example], seed: int) -> Tensor:
 
 
 def train(network: Network, inputs: TensorDataset, answers: Tensor, held: Tensor, seed: int) -> float:
-    """Train in place until the accuracy on the held-out examples no longer improves; keep the best weights.
+    """Train in place until the accuracy on the ``held`` examples (N,) no longer improves; keep the best weights.
 
-    Args:
-        answers: (N,) their classes, or (N, A) 1 for each label that an example has.
-        held: (N,) bool, those that are held out.
-        seed: of the order and of dropout.
-
-    Returns:
-        The best accuracy on the held-out examples; with several labels, their mean log likelihood.
+    Answers are classes (N,), or (N, A) 1 for each label that an example has. Returns the best accuracy on the held-out
+    examples; with several labels, their mean log likelihood.
     """
     several = answers.ndim == 2
     rows, judged = (~held).nonzero()[:, 0], held.nonzero()[:, 0]
@@ -140,7 +135,7 @@ def train(network: Network, inputs: TensorDataset, answers: Tensor, held: Tensor
 
 @torch.no_grad()
 def probabilities(network: Network, inputs: TensorDataset, rows: Tensor, *, several: bool) -> Tensor:
-    """Return (N, A) probabilities of the answers of N examples; each by itself where there may be several."""
+    """Return the probabilities (N, A) of answers of N examples; each by itself where there may be several."""
     network.eval()
     logits = torch.cat([network(*inputs[some]) for some in rows.split(1024)])
     return logits.sigmoid() if several else logits.softmax(-1)
@@ -152,19 +147,18 @@ Row = dict[str, Any]
 
 
 class Baseline(Task):
-    """Answer without a trained model, as a row beside models: scored as the task of the models scores them.
+    """Answer without a trained model, scored as the task of the models scores them.
 
     An evaluate stage names in ``fit`` the data that the baseline learns from. Pictures are the mean of their region
-    features; where there is no store of features, thumbnails of 8 x 8 pixels. Both are brought to at most 256 principal
-    axes of the pictures in ``fit``.
+    features, or thumbnails of 8 x 8 pixels without a store, on at most 256 principal axes of the pictures in ``fit``.
 
     Args:
-        by: what answers. ``frequent``: always the most frequent answer. ``question``: the most frequent answer to the
-            same question (or sentence), else the most frequent of all. ``nearest``: the answer about the picture that
-            is most alike (cosine), of those with the same question where there are any. ``words``: a bag of words with
-            one hidden layer. ``words+image``, ``words*image``: the same with the picture added to the hidden
-            layer, or multiplied. ``probe``: a linear classifier of the picture.
-        task: how answers are scored, and which data they come from: a task that gives one answer an example.
+        by: ``frequent``: the most frequent answer; ``question``: the most frequent answer to the same question (or
+            sentence), else of all; ``nearest``: the answer about the most alike picture (cosine), of those with the
+            same question where there are any; ``words``: a bag of words with one hidden layer; ``words+image``,
+            ``words*image``: with the picture added to that layer, or multiplied; ``probe``: a linear classifier of the
+            picture.
+        task: whose data are answered and which scores answers: a task that gives one answer an example.
     """
 
     paper = "Ren et al. 2015, Exploring Models and Data for Image Question Answering; Zhou et al. 2015 (bag of words)"
@@ -254,7 +248,7 @@ class _Truths:
 
 
 def question(example: Example) -> str:
-    """Return the words of a question; equal ones make two questions the same."""
+    """Return the words of a question, by which questions are compared."""
     return " ".join(words_of(example.text))
 
 
@@ -265,7 +259,7 @@ def _labelled(scores: dict[str, float]) -> Row:
 def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row]:
     """Return the answer about the most alike picture, of those with the same question where there are any.
 
-    Of equally near pictures the first in the data's order; of several answers about the nearest, the most frequent.
+    Of equally near pictures the first is taken; of several answers about it, the most frequent.
     """
     rows = unit(pooled.rows(known.examples).astype(np.float64))
     questions: dict[str, list[int]] = defaultdict(list)
@@ -287,7 +281,7 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
 
 
 def learned(how: How, known: _Known, asked: list[Example], pooled: Pooled | None, task: Given) -> list[Row]:
-    """Return the answers of a small network that is trained on the known examples."""
+    """Train a small network on the known examples, and return its answers to others."""
     names = sorted({name for answers in known.answers for name in answers})
     vocabulary = vocabulary_of(known.examples)
 

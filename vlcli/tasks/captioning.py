@@ -3,7 +3,7 @@
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -38,9 +38,6 @@ SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, e
 class Writing(Task):
     """Base of tasks that write a text on pictures: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
 
-    ``cider_d`` is what the COCO evaluation prints as CIDEr; ``baseline/cider_d`` that of the best single text said of
-    every picture.
-
     Args:
         decoding: ``beam``, ``greedy`` or ``sample``.
         beams: texts kept at a time.
@@ -48,13 +45,13 @@ class Writing(Task):
         min_length: pieces before the end is allowed.
         length_penalty: added to a text's log probability for each piece; above 0 favours long texts.
         no_repeat_ngram: no run of so many pieces comes twice in a text; 0: any may.
-        bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
-        unknown: whether [UNK] may be said.
+        bad_words: words none of whose pieces is ever generated.
+        unknown: whether [UNK] may be generated.
         temperature: of sampling.
         top_k: sample among so many likeliest pieces; 0: among all.
         top_p: sample among the fewest pieces that hold this probability together.
-        metrics: which are computed.
-        baseline: also score the best single text.
+        metrics: which are computed; ``cider_d`` is what the COCO evaluation prints as CIDEr.
+        baseline: also score the best single text, said of every picture (``baseline/cider_d``).
     """
 
     requires = frozenset({"generate"})
@@ -77,15 +74,13 @@ class Writing(Task):
     baseline: bool = True
 
     def __post_init__(self) -> None:
-        settings = (self.beams, self.max_length, self.min_length, self.length_penalty, self.no_repeat_ngram)
-        sampling: dict[str, Any] = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        self.settings = Generation(self.decoding, *settings, **sampling)
+        shared = {item.name for item in fields(Generation)} - {"bad_words", "samples"}
+        self.settings = Generation(**{name: getattr(self, name) for name in shared})
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
 
     def generation(self, tokenizer: Any) -> Generation:
-        """Return the settings, with the ids that are never generated."""
         pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
         pieces |= set() if self.unknown else {self.data_spec.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
@@ -128,11 +123,9 @@ class Writing(Task):
         return result
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the predictions that have references."""
         return [row for row in rows if row[REFERENCES]]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return words a caption, and different captions as a share; other metrics need references."""
         texts = [row["prediction"] for row in predictions]
         if not texts:
             return {}
@@ -141,14 +134,11 @@ class Writing(Task):
 
 @dataclass(kw_only=True, eq=False)
 class Captioning(Writing):
-    """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
-
-    Each picture is captioned once and scored against all its captions. ``cider_d`` is what the COCO evaluation prints
-    as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
+    """Caption each picture once, scored against all its captions: BLEU, ROUGE-L, CIDEr-D, CIDEr, METEOR, SPICE.
 
     Args:
         train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
-        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
+        facts: a data set of annotated boxes, against which the captions' claims are checked (``right/look``).
         algorithm: the name in the COCO server's file names.
     """
 
@@ -166,13 +156,10 @@ class Captioning(Writing):
             raise ComponentError(what, where="task captioning", got=self.algorithm, expected="letters")
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=True)
+        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=True) for r in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=self.train_on == "pictures")
-
-    @staticmethod
-    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
+        by_picture = self.train_on == "pictures"
         return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:
@@ -200,7 +187,7 @@ class Captioning(Writing):
 
 
 def caption_row(key: str, caption: str, score: float | None, references: list[str] | None) -> dict[str, Any]:
-    """Return the prediction for one picture."""
+    """Return the row of one picture's caption."""
     row = {"key": key, "image_id": coco_number(key), "prediction": caption, "score": score}
     return {**row, REFERENCES: references or []}
 
@@ -212,12 +199,10 @@ def coco_number(key: str) -> int | str:
 
 
 def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return shares of true captions; the ``facts`` of each row become what its caption claims, true or false.
+    """Return shares of true captions by a data set with boxes; each row's ``facts`` say which claims are true.
 
-    Args:
-        spec: a data set with boxes, classes and, where it has any, attributes.
-        runner: its data's first reader gives the root.
-        rows: predictions; ``key`` is the picture.
+    Raises:
+        DataError: the data set has no classes, or none of the pictures (``key`` of the rows).
     """
     reader = registry.of(Reader).build(spec, runner.data.readers[0].root)
     reader.ids = runner.data.readers[0].ids
@@ -240,22 +225,16 @@ def _things(boxes: BoxList, kinds: list[str], attributes: list[str]) -> list[Thi
     things = []
     for row, (x1, y1, x2, y2) in enumerate(boxes.boxes.tolist()):
         kind = "" if boxes.classes is None else kinds[int(boxes.classes[row])]
-        looks = "" if boxes.attributes is None or not attributes else attributes[int(boxes.attributes[row])]
+        look = -1 if boxes.attributes is None or not attributes else int(boxes.attributes[row])  # -1: not known
+        looks = "" if look < 0 else attributes[look]
         things.append(Thing(kind, frozenset(looks.split()), (x1 + x2) / 2 / width, (y1 + y2) / 2 / height))
     return things
 
 
 class NearestCaption(Captioning):
-    """The first caption of the picture whose mean region feature is nearest: a row beside models, scored as theirs.
+    """The first caption of the picture whose mean region feature is nearest (cosine), without a model.
 
-    It needs no model: an evaluate stage names in ``fit`` the pictures whose captions are taken. Nearest is the highest
-    cosine; of equally near pictures, the first in the data's order.
-
-    Args:
-        metrics: which are computed.
-        baseline: also score the best single caption.
-        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
-        algorithm: the name in the COCO server's file names.
+    An evaluate stage names in ``fit`` the pictures whose captions are taken; of equally near ones, the first counts.
     """
 
     paper = "Ordonez et al. 2011; Devlin et al. 2015, Exploring Nearest Neighbor Approaches for Image Captioning"
@@ -296,10 +275,7 @@ class NearestCaption(Captioning):
 def nearest(
     store: FeatureStore, names: Sequence[str], queries: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the row (N,) in ``names`` of the picture nearest to each query (N, D), and its cosine (N,).
-
-    The pictures are read some at a time, so that memory does not grow with them.
-    """
+    """Return the row (N,) in ``names`` of the picture nearest to each query (N, D), and its cosine (N,)."""
     rows, best, start = np.zeros(len(queries), np.int64), np.full(len(queries), -np.inf), 0
     for some, features in blocks_of(store, names):
         cosines = queries @ features.T  # (N, n)

@@ -41,12 +41,9 @@ class Fitted:
 
 
 def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitSetting]) -> Fitted:
-    """Fit on all pictures, under the setting that ranks best among those held out.
+    """Fit on all pictures, given by their sentences, under the setting that ranks best among those held out.
 
-    Args:
-        texts: sentences by picture.
-        store: regions of the pictures.
-        choices: the settings to choose among; of equally good ones the first is taken.
+    Of equally good choices the first is taken.
     """
     counted = CountedWords.of([text for group in texts.values() for text in group], max(c.words for c in choices))
     choices = list(dict.fromkeys(replace(c, words=min(c.words, len(counted.columns))) for c in choices))
@@ -75,11 +72,7 @@ def _sides(sums: Moments, words: int, image: Axes | None = None) -> tuple[Axes, 
 
 
 def _best(
-    choices: Sequence[FitSetting],
-    sums: Moments,
-    held: dict[str, list[str]],
-    counted: CountedWords,
-    store: FeatureStore,
+    choices: Sequence[FitSetting], sums: Moments, held: dict[str, list[str]], counted: CountedWords, store: FeatureStore
 ) -> FitSetting:
     texts = {text: row for row, text in enumerate(dict.fromkeys(text for group in held.values() for text in group))}
     relevant = np.zeros((len(texts), len(held)), bool)
@@ -104,19 +97,16 @@ BLOCK = 4096  # Sentences whose words are counted at a time
 
 
 class CCARetrieval(Retrieval):
-    """Retrieval by regularised canonical correlation of words (tf-idf) and mean region features: a row beside models.
+    """Retrieval by regularised canonical correlation of words (tf-idf) and mean region features, without a model.
 
-    It needs no model: an evaluate stage names in ``fit`` the pictures it is fitted on, in closed form. Where several
-    values are given, those are taken that rank best (mean recall) among 15 % of the pictures of ``fit`` (500 at most)
-    after fitting on the others; then all are fitted on.
+    An evaluate stage names in ``fit`` the pictures to fit on, in closed form. Of several values, those are taken that
+    rank best (mean recall) among 15 % of these pictures (500 at most) after fitting on the others.
 
     Args:
-        dims: how many directions, or several to choose among.
+        dims: number of directions, or several to choose among.
         ridge: added to the variances as a share of their mean, or several to choose among.
-        words: how many of the most frequent words, or several to choose among.
+        words: number of the most frequent words, or several to choose among.
         memory: MiB of scores that are held at a time.
-        folds: rank within so many parts of the pictures too, as for ``retrieval``.
-        ks: how far down the list recall looks.
     """
 
     paper = "Hotelling 1936; for pictures and sentences Hodosh et al. 2013, Gong et al. 2014"
@@ -133,10 +123,11 @@ class CCARetrieval(Retrieval):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         super().__init__(objective=None, first="cca", memory=memory, folds=folds, ks=ks)
-        choices: list[Any] = [value if isinstance(value, tuple) else (value,) for value in (words, ridge, dims)]
+        choices: list[Any] = [value if isinstance(value, tuple | list) else (value,) for value in (words, ridge, dims)]
         if not all(each and min(each) > 0 for each in choices):
-            what, expected = "There is nothing to choose among.", "one number above 0, or several"
-            raise ComponentError(what, where="task cca-retrieval", got=f"{words}, {ridge}, {dims}", expected=expected)
+            what, got = "There is nothing to choose among.", f"words {words}, ridge {ridge}, dims {dims}"
+            expected = "one number above 0, or several"
+            raise ComponentError(what, where="task cca-retrieval", got=got, expected=expected)
         self.choices = [FitSetting(*each) for each in itertools.product(*choices)]
 
     def objectives(self) -> list[Spec]:

@@ -35,7 +35,7 @@ class NLVR2(Task):
 
     Args:
         only: ``text`` or ``images`` make the control that sees one modality, in training and in evaluation.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for pairs.
+        head: a head of ``vlcli.nn.heads``; None: the model's own for pairs.
     """
 
     paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
@@ -91,8 +91,8 @@ class Classification(Task):
 
     Args:
         images: pictures an example has.
-        only: ``text`` or ``images`` make the control that sees one modality.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own.
+        only: ``text`` or ``images`` make the control that sees one modality, in training and in evaluation.
+        head: a head of ``vlcli.nn.heads``; None: the model's own.
         smoothing: label smoothing of the loss.
     """
 
@@ -162,14 +162,10 @@ class Classification(Task):
         return with_target(rows, batch, "relation")
 
     def name_of(self, label: int | str) -> str:
-        """Return a label of the data as a string."""
         return self.words[label] if self.words and isinstance(label, int) else str(label)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return accuracy, overall beside that of the most frequent label, by label and by ``relation`` (VSR).
-
-        Where the labels are yes and no: precision, recall and F1 of yes, and the share of yes (POPE).
-        """
+        # by label and by ``relation`` (VSR) too; of yes and no also precision, recall, F1 and share of yes (POPE)
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
@@ -181,12 +177,7 @@ class Classification(Task):
 
 
 class Entailment(Classification):
-    """Visual entailment in three classes; accuracy, overall and by label.
-
-    Args:
-        only: ``text`` or ``images`` make the control that sees one modality, in training and in evaluation.
-        head: a head of ``vlcli.nn.heads``; None takes the model's own for labels.
-    """
+    """Visual entailment in three classes; accuracy, overall and by label."""
 
     paper = "SNLI-VE, Xie et al. 2019, arXiv:1901.06706; ALBEF, Li et al. 2021, section 5"
     eval_split = "dev"
@@ -205,7 +196,7 @@ class Entailment(Classification):
         return ()  # numbers whose names are known
 
     def attach(self, data_spec: DataSpec) -> None:
-        """Keep the names of the three classes."""
+        pass  # the names are those of the three classes
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         self.words = self.classes
@@ -269,11 +260,7 @@ class ImageClassification(Classification):
 
 
 class MultiLabel(ImageClassification):
-    """Say which classes a picture has; mean average precision over the classes that occur, and that of each class.
-
-    Args:
-        head: a head of ``vlcli.nn.heads``, for a model without a classifier of its own.
-    """
+    """Say which classes a picture has; average precision of each class that occurs, and their mean (``map``)."""
 
     paper = "Everingham et al. 2010, The Pascal Visual Object Classes Challenge (classification)"
     metric = "map"
@@ -310,7 +297,7 @@ class MultiLabel(ImageClassification):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return ``map`` over the classes that occur, ``ap`` of each, and both for equal scores: the share of each."""
+        # and both for equal scores: the share of each class
         rows = [row for row in predictions if "labels" in row]
         names = self.names or tuple(dict.fromkeys(name for row in rows for name in [*row["scores"], *row["labels"]]))
         precision, chance = {}, {}

@@ -28,20 +28,19 @@ RIGHT, WRONG = "#1a7f37", "#8a8a8a"
 
 @dataclass(kw_only=True, eq=False)
 class ConceptPrediction(Task):
-    """Words of a picture's captions, told from the picture: precision, recall and F1 of the M best.
+    """Predict the words of all captions of a picture: precision, recall and F1 of the M best.
 
-    Captions are read a picture at a time: its words are those of all its captions. Beside each figure stands that of
-    the most frequent training words, said of every picture (``baseline/...``).
+    ``baseline/...`` are the scores of the most frequent training words, said of every picture.
 
     Args:
         vocabulary: a word list under the data root (``vlcli data concepts``); None: the captions' most frequent words.
         size: most words, where the captions give them.
         pos: their parts of speech.
         function_words: keep articles, auxiliaries and the like.
-        min_count: how often a word must occur in the training captions.
+        min_count: least occurrences of a word in the training captions.
         top: the M at which predictions are scored.
-        keep: how many words of each picture ``predictions.jsonl`` and ``concepts.json`` list.
-        sheet: how many pictures ``concepts.png`` shows; 0 for none.
+        keep: words of each picture in ``predictions.jsonl`` and ``concepts.json``.
+        sheet: pictures in ``concepts.png``; 0 for none.
     """
 
     paper = "Fang et al. 2015, From Captions to Visual Concepts and Back; DiMBERT (Liu et al. 2021), Table 8"
@@ -126,8 +125,9 @@ class ConceptPrediction(Task):
             truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
             for right, row in zip(truth, predictions, strict=True):
                 right[[self.index[word] for word in row.get("words", ())]] = True
-            words = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
-            metrics["map"] = fmean(average_precision(scores, right) for scores, right in words if any(right))
+            words = zip(logits.T, truth.T, strict=True)  # one at a time: Python's numbers take eight times the memory
+            precisions = (average_precision(s.tolist(), right.tolist()) for s, right in words if right.any())
+            metrics["map"] = fmean(precisions)
         self._pictures = []
         for row in predictions[: self.sheet]:
             paths = (reader.locate(row["key"]) for reader in runner.data.readers)
@@ -135,7 +135,7 @@ class ConceptPrediction(Task):
         return Result(metrics, predictions)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``."""
+        # precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``
         rows = [row for row in predictions if row.get("words")]
         if not rows:
             return {}

@@ -1,8 +1,7 @@
-"""Fits regularised canonical correlation of words and pictures in memory that does not grow with the data.
+"""Regularised canonical correlation (Hotelling 1936) of words and pictures, in memory that does not grow with the data.
 
-Words are counted, weighted by tf-idf and brought to length 1; so is the mean feature of a picture. Canonical
-correlation (Hotelling 1936) finds directions of both in which pairs agree most. Its sums of products take memory by
-the square of the number of words and of the width of features, whatever the number of pairs.
+Rows are tf-idf weights of words and mean features of pictures, both of length 1. Sums of products take memory by the
+square of the number of words and of the width of features.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ class CountedWords:
 
     @classmethod
     def of(cls, texts: Sequence[str], most: int) -> Self:
-        """Count the ``most`` frequent words; those of one sentence alone are left out where others are there.
-
-        Raises:
-            DataError: the sentences hold no word.
-        """
+        """Count the ``most`` frequent words, of two sentences or more if any. Raises DataError: there is no word."""
         counts = Counter(word for text in texts for word in dict.fromkeys(tokenize(text)))
         if not counts:
             raise DataError("The sentences hold no word.", got=f"{len(texts)} sentences")
@@ -51,7 +46,7 @@ class CountedWords:
         return cls({word: column for column, word in enumerate(kept)}, np.log((1 + len(texts)) / (1 + seen)) + 1)
 
     def rows(self, texts: Sequence[str]) -> Rows:
-        """Return (N, W) vectors of length 1; a sentence without any of the words is zero."""
+        """Return vectors (N, W) of length 1; a sentence without any of the words is zero."""
         rows = np.zeros((len(texts), len(self.columns)))
         for row, text in zip(rows, texts, strict=True):
             for word, count in Counter(tokenize(text)).items():
@@ -61,12 +56,7 @@ class CountedWords:
 
 
 class Moments:
-    """Sums over pairs of a row of words (W,) and a row of a picture (D,), each with the other's products.
-
-    Args:
-        words: W.
-        image: D.
-    """
+    """Sums over pairs of a row of words (W,) and a row of a picture (D,), and of their products."""
 
     def __init__(self, words: int, image: int) -> None:
         self.count = 0
@@ -75,7 +65,7 @@ class Moments:
         self.across = np.zeros((words, image))
 
     def add(self, words: Rows, image: Rows) -> None:
-        """Count pairs in: (n, W) and (n, D)."""
+        """Count in pairs: (n, W) and (n, D)."""
         self.count += len(words)
         self.words += words.sum(0)
         self.image += image.sum(0)
@@ -84,12 +74,11 @@ class Moments:
         self.across += words.T @ image
 
     def merge(self, other: Moments) -> None:
-        """Count in the pairs of another."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
     def covariance(self, side: str, words: int | None = None) -> Rows:
-        """Return that of the first ``words`` words (W, W), the picture (D, D), or ``across`` (W, D)."""
+        """Return the covariance of the first ``words`` words (W, W), of the ``image`` (D, D), or ``across`` (W, D)."""
         sums = {"words": self.both_words[:words, :words], "image": self.both_image, "across": self.across[:words]}
         first = self.image if side == "image" else self.words[:words]
         second = self.words[:words] if side == "words" else self.image
@@ -122,9 +111,7 @@ class Canonical:
     image: tuple[Rows, Rows]  # mean (D,) and directions (D, K)
 
     def vectors(self, rows: Rows, side: str, dims: int | None = None) -> Rows:
-        """Return (N, K) vectors of one side's rows, of length 1: their first ``dims`` coordinates times the
-        correlations.
-        """
+        """Return vectors (N, K) of length 1 of one side's rows: ``dims`` coordinates times the correlations."""
         mean, directions = self.words if side == "words" else self.image
         return unit((rows - mean) @ (directions[:, :dims] * self.correlations[:dims]))
 
@@ -132,11 +119,7 @@ class Canonical:
 def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Canonical:
     """Return the first ``dims`` directions, fewer where the data have no more.
 
-    Args:
-        words: axes of the words (W).
-        image: axes of the pictures (D).
-        across: (W, D) covariance of the two in these axes.
-        ridge: added to the variances, as a share of their mean.
+    ``across`` (W, D) is the covariance in the two sides' axes; ``ridge``, a share of the mean variance, is added.
     """
     scale = [1 / np.sqrt(axes.spread + ridge * axes.spread.mean()) for axes in (words, image)]
     whitened = scale[0][:, None] * across * scale[1]  # (W, D)

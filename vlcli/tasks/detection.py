@@ -26,15 +26,14 @@ SIDE = 300  # Longer side of a picture on the sheet
 class Detection(Task):
     """COCO's average precision of detected boxes, and its results file.
 
-    Any objective is scored whose ``predict`` gives ``boxes``, ``labels`` and ``scores``, as
-    ``vlcli.objectives.regions.as_outputs`` tells. Classes are matched with those of the annotation file by name where
-    the model knows names, else by order.
+    Any objective is scored whose ``predict`` gives the outputs of ``vlcli.objectives.regions.as_outputs``. Classes are
+    matched with those of the annotation file by name where the model knows names, else by order.
 
     Args:
-        objective: what is trained and predicts, unless the recipe names objectives.
-        limit: most boxes a picture, by score.
+        objective: which is trained and predicts, unless the recipe names objectives.
+        limit: most boxes of a picture, by score.
         min_score: boxes below it are left out.
-        pictures: how many pictures, the first of the data, are drawn with what was found in them; 0 for none.
+        pictures: pictures, the first of the data, that are drawn with their boxes; 0 for none.
         draw_score: boxes below it are not drawn.
     """
 
@@ -124,8 +123,8 @@ class Detection(Task):
             for number, row in enumerate(shown):
                 picture = load_image(self.files[row["image"]])
                 factor = SIDE / max(picture.size)
-                size = round(factor * picture.width), round(factor * picture.height)
-                small = picture.resize(size, Image.Resampling.BICUBIC)
+                width, height = (max(1, round(factor * side)) for side in picture.size)
+                small = picture.resize((width, height), Image.Resampling.BICUBIC)
                 kept = [rank for rank, score in enumerate(row["scores"]) if score >= self.draw_score]
                 boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
                 drawn = draw_boxes(small, boxes, [f"{row['classes'][i]} {row['scores'][i]:.2f}" for i in kept])
@@ -136,7 +135,7 @@ class Detection(Task):
 
 
 def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of :meth:`Detection.decode` as COCO results, one mapping a box."""
+    """Return rows of :meth:`Detection.decode` as COCO results, a mapping per box."""
     results = []
     for row in predictions:
         for (x1, y1, x2, y2), category, score in zip(row["boxes"], row["categories"], row["scores"], strict=True):
@@ -148,7 +147,7 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joined(truths: list[Truth]) -> Truth:
-    """Join the truths of several data sets."""
+    """Join the truths of several data sets. Raises DataError: their categories or numbers of pictures differ."""
     categories = truths[0].document["categories"]
     if any(truth.document["categories"] != categories for truth in truths):
         raise DataError("The data sets have different categories.", hint="evaluate them one by one")

@@ -24,22 +24,21 @@ from vlcli.tasks.outputs import mean, target, with_target
 class Grounding(Task):
     """Find what an expression speaks of by Grad-CAM of the matching score on attention from words to the picture.
 
-    The heat map (positive gradient times attention, a mean over heads and the sentence's tokens) is enlarged to the
-    picture. With boxes, the one with the most heat for its area is chosen, and counts if it overlaps the true one
-    (``accuracy``); the middle of the hottest patch or region counts if it lies in the true box (``pointing``).
-    ``chance`` and ``pointing_chance`` are what boxes or points drawn at random would reach. Boxes are those of
-    ``detections``, else the data's own.
+    The heat map (positive gradient times attention, a mean over heads and tokens) is enlarged to the picture. The box
+    with the most heat for its area counts if it overlaps the true one (``accuracy``), the middle of the hottest patch
+    or region if it lies in the true box (``pointing``). ``chance`` and ``pointing_chance`` are those of random boxes
+    and points.
 
     Args:
         objective: whose score for a match is differentiated.
         of: ``words``: attention from words to the picture, by the score for a match (ALBEF's ``itm``); ``image``: from
-            the picture's class token to its patches, by the cosine of text and picture (``itc``), for which
-            ``objective`` names a contrast.
-        layer: which recorded attention, as a pattern (``cross.2.text_to_image``); None: the middle one of those from
-            words to the picture, which of six is the third, or the ninth of an image encoder's twelve, as in ALBEF.
+            the picture's class token to its patches, by the cosine of text and picture (``itc``) of the contrast that
+            ``objective`` names.
+        layer: which recorded attention, as a pattern (``cross.2.text_to_image``); None: the middle one from words to
+            the picture, the third of six, or the ninth of an image encoder's twelve, as in ALBEF.
         head: one head; None: their mean.
-        by: what ``accuracy`` is: the best box's, or the hottest point's.
-        detections: a file under the data root: detected boxes by image, as ALBEF and MAttNet publish them
+        by: what ``accuracy`` is of: the best box, or the hottest point.
+        detections: a file of boxes by image under the data root, as ALBEF and MAttNet publish them
             (``{image: [[x, y, width, height, ...], ...]}``) or any that vlcli reads; None: the data's boxes.
         area: power of the area that a box's heat is divided by.
         overlap: intersection over union from which on a box is right.
@@ -70,7 +69,7 @@ class Grounding(Task):
         return Result(self.score(rows), rows)
 
     def rows(self, runner: Runner, batch: Batch, boxes: dict[str, BoxList]) -> list[dict[str, Any]]:
-        """Return a prediction per expression: ``point``, ``prediction`` (the best box in pixels), ``score``, truth."""
+        """Return a row per expression: ``point``, ``prediction`` (the best box in pixels), ``score``, truth."""
         values, layout = self.maps(runner, batch)
         view = batch.clean
         assert view.images is not None
@@ -91,7 +90,7 @@ class Grounding(Task):
         return with_target(rows, batch, "kind")
 
     def maps(self, runner: Runner, batch: Batch) -> tuple[Tensor, Any]:
-        """Return one number an image token (B, R), and the tokens' layout."""
+        """Return a number (B, R) of each image token, and the tokens' layout."""
         options = (runner, batch, self.objective, self.layer, self.head, "task grounding")
         if self.of == "image":
             return contrast_maps(*options)
@@ -141,7 +140,7 @@ class Grounding(Task):
 
 
 def read_detections(path: Path) -> dict[str, BoxList]:
-    """Read boxes by image: ``{image: [[x, y, width, height, ...], ...]}``, or any file of boxes that vlcli reads."""
+    """Read boxes by image, in any form of ``Grounding.detections``. Raises DataError: the file holds none."""
     content: Any = read_json(path, (dict, list)) if path.suffix == ".json" else None
     by_image = isinstance(content, dict) and content and all(isinstance(rows, list) for rows in content.values())
     if not by_image or {"images", "annotations"} <= set(content):
@@ -149,7 +148,7 @@ def read_detections(path: Path) -> dict[str, BoxList]:
     boxes = {}
     for name, rows in content.items():
         try:
-            corners = np.array([row[:4] for row in rows], np.float32).reshape(-1, 4)
+            corners = np.array([row[:4] for row in rows], np.float32).reshape(len(rows), 4)
         except (TypeError, ValueError):
             where, expected = f"{path}: {name}", "[[x, y, width, height, ...], ...]"
             raise DataError("Detections are not understood.", where=where, expected=expected) from None

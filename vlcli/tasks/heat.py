@@ -1,4 +1,4 @@
-"""Makes heat maps of one number an image token, and scores boxes and points by them."""
+"""Heat maps of numbers of image tokens; scores of boxes and points by them."""
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ def matching_maps(
 def contrast_maps(
     runner: Runner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str
 ) -> tuple[Tensor, Layout]:
-    """Return Grad-CAM (B, R) of each example's cosine of text and picture (ALBEF's ``itc``), and the tokens' layout."""
+    """Return Grad-CAM (B, R) of each example's cosine of text and picture (ALBEF's ``itc``), and the layout."""
     with torch.enable_grad():
         step = runner.step(batch, Recorder(gradients=True))
         outputs = runner.predict(step)
@@ -36,12 +36,9 @@ def contrast_maps(
 
 
 def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> Heat:
-    """Return a map (height, width) of one number an image token.
+    """Return a map (height, width) of the values (R,) of one picture's tokens.
 
-    A grid is enlarged by bicubic interpolation. Of regions, a pixel has the number of the highest that covers it.
-
-    Args:
-        values: (R,) of one picture's tokens.
+    A grid is enlarged by bicubic interpolation. Of regions, a pixel has the highest number that covers it.
     """
     row = 0 if len(layout.valid) == 1 else row
     placed = _placed(layout, row)
@@ -61,7 +58,7 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
 def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> tuple[float, float]:
     """Return x and y in pixels of the middle of the highest image token.
 
-    The enlarged map is not asked: at the picture's border its curves rise beyond the cells they are drawn through.
+    The enlarged map may be higher elsewhere: its curves rise beyond the cells at the picture's border.
     """
     row = 0 if len(layout.valid) == 1 else row
     best = int(values.float().masked_fill(~_placed(layout, row), -torch.inf).argmax())
@@ -77,10 +74,9 @@ def _placed(layout: Layout, row: int) -> Tensor:
 
 
 def box_heat(heat: Heat, boxes: NDArray[np.float32], power: float) -> NDArray[np.float64]:
-    """Return the sum of a map inside each box (N, 4: x1 y1 x2 y2 in pixels) over its area to a ``power`` (N,).
+    """Return the sum (N,) of a map inside each box (N, 4: x1 y1 x2 y2 in pixels) over its area to a ``power``.
 
-    Whole pixels are summed, from the rounded-down corner to the rounded-down corner, as ALBEF's code does; the area is
-    that of the box before rounding.
+    Whole pixels between rounded-down corners are summed, as in ALBEF's code; the area is that before rounding.
     """
     sums = np.zeros((heat.shape[0] + 1, heat.shape[1] + 1))
     sums[1:, 1:] = heat.astype(np.float64).cumsum(0).cumsum(1)

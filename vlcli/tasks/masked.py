@@ -15,7 +15,7 @@ class MaskedImage(Task):
     """Guess hidden patches of pictures: the mean loss, and minus it as the score that chooses checkpoints.
 
     Args:
-        objective: the name of the objective that was trained.
+        objective: the trained objective's name.
     """
 
     paper = "BEiT, Bao et al. 2022"
@@ -42,11 +42,10 @@ class MaskedImage(Task):
 class MaskedWords(Task):
     """Guess hidden words of held-out sentences from the rest and the picture: the share of them that is right.
 
-    Words are hidden as in training, the same ones in every model that was trained with the same masking and is scored
-    with the same seed. A sentence of which nothing is hidden does not count.
+    Words are hidden as in training: the same ones for the same masking and seed. Sentences without any do not count.
 
     Args:
-        objective: the name of the objective that was trained.
+        objective: the trained objective's name.
     """
 
     paper = "BERT, Devlin et al. 2019; with pictures: LXMERT, Tan and Bansal 2019"

@@ -17,17 +17,7 @@ from vlcli.nn import Batch
 def logits_of(
     outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits", classes: int | None = None
 ) -> Tensor:
-    """Return the output ``key`` of the named objective, else of the only one that has it.
-
-    Args:
-        outputs: of every objective, by name.
-        objective: expected objective.
-        key: name of the output.
-        classes: size that its last dimension must have.
-
-    Raises:
-        ComponentError: none, or more than one, gives it.
-    """
+    """Return the objective's output ``key``, else the only one of ``classes`` columns. Raises ComponentError: none."""
     able = {name: tensors[key] for name, tensors in outputs.items() if key in tensors}
     able = {name: tensor for name, tensor in able.items() if classes in (None, tensor.shape[-1])}
     if objective in able or len(able) == 1:
@@ -41,14 +31,14 @@ def logits_of(
 
 
 def likeliest(names: Sequence[str], probabilities: Tensor, most: int = 10_000) -> list[list[tuple[str, float]]]:
-    """Return the ``most`` likeliest of the C names of each example with their probabilities (B, C)."""
+    """Return the ``most`` likeliest of C names, with their probabilities (B, C), for each example."""
     scores, columns = probabilities.topk(min(most, probabilities.shape[-1]))
     rows = zip(columns.tolist(), scores.tolist(), strict=True)
     return [[(names[column], score) for column, score in zip(*row, strict=True)] for row in rows]
 
 
 def target(batch: Batch, name: str) -> list[Any]:
-    """Return a target of every example as plain values; None where there is none."""
+    """Return a target of every example as plain values, or None."""
     values = batch.targets.get(name)
     if values is None:
         return [None] * len(batch.keys)
@@ -56,7 +46,7 @@ def target(batch: Batch, name: str) -> list[Any]:
 
 
 def with_target(rows: list[dict[str, Any]], batch: Batch, name: str) -> list[dict[str, Any]]:
-    """Add a target to the rows of the examples that have it."""
+    """Add a target to the rows of the examples that have one."""
     for row, value in zip(rows, target(batch, name), strict=True):
         if value not in (None, ""):
             row[name] = value
@@ -64,7 +54,7 @@ def with_target(rows: list[dict[str, Any]], batch: Batch, name: str) -> list[dic
 
 
 def changed_options(task: Any, *names: str) -> dict[str, Any]:
-    """Return those of a task's options that its objective shares and that are not as by default."""
+    """Return those of a task's options that are not as by default."""
     values = {name: getattr(task, name) for name in names}
     return {name: value for name, value in values.items() if value not in (None, 0.0, "both")}
 

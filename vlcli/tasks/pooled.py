@@ -20,16 +20,13 @@ THUMBNAIL = 8  # pixels of a thumbnail's sides
 
 
 class Pooled:
-    """Vectors of pictures in the principal axes of the pictures that are fitted on.
+    """Vectors of pictures in the principal axes of the ``known`` examples' pictures.
 
-    Axes keep their variances, whose mean is 1: with all variances 1, axes of noise count as much as those that tell
-    pictures apart (on DAQUAR the multiplied network loses .011).
+    Axes keep their variances, whose mean is 1: with all variances 1, axes of noise count as much as others (on DAQUAR
+    the multiplied network loses .011).
 
     Args:
-        known: examples that are fitted on.
-        asked: examples that are scored.
-        store: region features, whose mean is a picture's; None: thumbnails of the files are read.
-        files: path of each picture; read where there is no store.
+        store: region features, whose mean is a picture's; None: thumbnails of the ``files`` are read.
     """
 
     def __init__(
@@ -45,10 +42,11 @@ class Pooled:
         size = np.sqrt(axes.spread[-kept:].mean())
         self.index = {name: row for row, name in enumerate(names)}
         self.vectors: Rows = rows @ axes.axes[:, -kept:] / size  # (N, K)
+        self.most = max(len(example.images) for example in (*known, *asked))
 
     def rows(self, examples: Sequence[Example]) -> NDArray[np.float32]:
-        """Return (N, P * K) vectors of each example's P pictures one after the other; zeros where it has fewer."""
-        most, width = max(len(example.images) for example in examples), self.vectors.shape[1]
+        """Return vectors (N, P * K) of each example's P pictures one after the other; zeros where it has fewer."""
+        most, width = self.most, self.vectors.shape[1]
         rows = np.zeros((len(examples), most, width), np.float32)
         for row, example in zip(rows, examples, strict=True):
             row[: len(example.images)] = self.vectors[[self.index[name] for name in example.images]]
@@ -68,7 +66,7 @@ def _thumbnails(names: Sequence[str], files: Any) -> Rows:
 
 
 def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
-    """Return the sentences of every picture, in order of first use."""
+    """Return the sentences of every picture, in order of first use. Raises DataError: of fewer than 8 pictures."""
     groups: dict[str, dict[str, None]] = {}
     for example in examples:
         texts = dict.fromkeys(text for text in (example.text, *example.choices) if text)
@@ -86,7 +84,7 @@ def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
 
 
 def refuse_known(fitted: dict[str, list[str]], tested: Sequence[str]) -> None:
-    """Refuse to test on pictures that were fitted on."""
+    """Raise a DataError where a tested picture was fitted on."""
     both = [name for name in dict.fromkeys(tested) if name in fitted]
     if both:
         raise DataError(
@@ -99,13 +97,13 @@ def refuse_known(fitted: dict[str, list[str]], tested: Sequence[str]) -> None:
 
 
 def mean_features(store: FeatureStore, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return the mean feature of each picture's regions, of length 1 (N, D)."""
+    """Return the mean feature (N, D) of each picture's regions, of length 1."""
     parts = [rows for _, rows in blocks_of(store, names)]
     return np.concatenate(parts) if parts else np.zeros((0, store.dim))
 
 
 def blocks_of(store: FeatureStore, names: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float64]]]:
-    """Yield some pictures at a time, with the mean feature of each, of length 1 (n, D)."""
+    """Yield some pictures at a time, with the mean feature (n, D) of each, of length 1."""
     for start in range(0, len(names), BLOCK):
         some = names[start : start + BLOCK]
         batch = store.read_batch(some, ("features",))
@@ -115,7 +113,7 @@ def blocks_of(store: FeatureStore, names: Sequence[str]) -> Iterator[tuple[Seque
 
 
 def trains_no_model(task: str, instead: str) -> ComponentError:
-    """Return the error of asking ``task`` for objectives; the task ``instead`` trains a model for the same."""
+    """Return the error of asking ``task`` for objectives; the task ``instead`` trains a model."""
     hint, where = f"for a model, name the task {instead}", f"task {task}"
     expected = "an evaluate stage with `fit: DATA`"
     return ComponentError("This task trains no model.", where=where, expected=expected, hint=hint)

@@ -25,8 +25,10 @@ FACTS = ("item", "part", "kind")
 class PairTask(Task):
     """Base of tasks that compare the scores of an item's pairs of a sentence and a picture.
 
-    The first row of an item says what was right in it, so that metrics are means over items. A folder of transformers
-    that scores pairs can be evaluated on such a task as it is.
+    The first row of an item says what was right in it, so that metrics are means over items.
+
+    Args:
+        objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
     """
 
     eval_split = "test"
@@ -60,17 +62,13 @@ class PairTask(Task):
         return [pair_row(key, score, dict(zip(FACTS, known, strict=True))) for key, score, *known in rows]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return the metrics over whole items, and by kind; items some of whose pairs were left out do not count."""
+        # items some of whose pairs were left out do not count
         firsts = self.judged(predictions)
         chances = {f"{CHANCE}/{name}": value for name, value in self.by_chance.items()}
         return {**self.means(firsts), **chances} if firsts else {}
 
     def judged(self, predictions: Sequence[dict[str, Any]], ties: float = 0.0) -> list[dict[str, Any]]:
-        """Return the first row of each whole item after writing into it what is right.
-
-        Args:
-            ties: what equal scores count.
-        """
+        """Write what is right into the first row of each whole item, and return these; equal scores count ``ties``."""
         items: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
         for row in predictions:
             items.setdefault((str(row["item"]), str(row["kind"] or "")), {})[row["part"]] = row
@@ -80,7 +78,6 @@ class PairTask(Task):
         return [rows[0] for rows in whole]
 
     def means(self, firsts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return the means over the items, and over those of each kind."""
         means = {name: mean(firsts, name) for name in self.by_chance}
         for name in self.by_chance:
             means |= by_kind(firsts, "kind", name, prefix=f"{name}/")
@@ -92,18 +89,17 @@ class PairTask(Task):
 
 
 def pair_row(key: str, score: float, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prediction of a pair."""
+    """Return the row of a pair."""
     return {"key": key, "score": score, "item": facts["item"], "part": int(facts["part"]), "kind": facts.get("kind")}
 
 
 class SugarCrepeTask(PairTask):
     """Prefer a picture's caption to one that a small change makes false; accuracy, overall and by kind of change.
 
-    Beside stand two rules that see no picture: ``shorter/accuracy`` chooses the caption of fewer letters (equal ones
-    count half), ``likelier/accuracy`` the one that a language model finds likelier.
+    Two rules see no picture: ``shorter/accuracy`` chooses the caption of fewer letters (equal ones count half),
+    ``likelier/accuracy`` the one that a language model finds likelier.
 
     Args:
-        objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
         language_model: a folder with a causal language model of transformers, under the data root or here; None: there
             is no ``likelier``.
     """
@@ -142,13 +138,7 @@ class SugarCrepeTask(PairTask):
 
 
 class WinogroundTask(PairTask):
-    """Tell two captions and two pictures apart: text, image and group score, overall and by kind.
-
-    Who sees captions alone gives both pictures the same scores, and scores 0 in all three.
-
-    Args:
-        objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
-    """
+    """Tell two captions and two pictures apart: text, image and group score, overall and by kind."""
 
     paper = "Thrush et al. 2022, Winoground: Probing Vision and Language Models for Compositionality"
     metric = "group"

@@ -27,12 +27,11 @@ class Group:
     images: Indices
 
     def sides(self, way: Way) -> tuple[Indices, Indices]:
-        """Return the queries and the candidates."""
         return (self.texts, self.images) if way == "image" else (self.images, self.texts)
 
 
 def groups_of(sides: Sides, folds: int | None) -> list[Group]:
-    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences."""
+    """Return all, then ``folds`` parts of the pictures, with their sentences. Raises DataError: too many folds."""
     groups = [Group(np.arange(len(sides.text_keys)), np.arange(len(sides.image_keys)))]
     if folds and folds > len(sides.image_keys):
         raise DataError("There are fewer pictures than folds.", got=f"{len(sides.image_keys)} pictures, {folds} folds")
@@ -71,7 +70,7 @@ class Ranking:
     scoring: Scoring = "odds"  # rank candidates by log odds, logit or sum
 
     def codes(self, groups: list[Group]) -> Indices:
-        """Return the pairs to score, of every group and both ways: sentence times M, plus picture; sorted."""
+        """Return the sorted pairs to score (sentence times M, plus picture) of every group and both ways."""
         codes = [np.zeros(0, np.int64)]
         for group in groups:
             for way in WAYS:
@@ -80,7 +79,7 @@ class Ranking:
         return np.unique(np.concatenate(codes))
 
     def stand(self, way: Way, group: Group, exact: Exact | None, rows: list[dict[str, Any]] | None = None) -> Standing:
-        """Return the standing of the best right candidate of each query; ``rows`` receives a prediction a query."""
+        """Return the standing of the best right candidate of each query; ``rows`` receives a row per query."""
         parts, names = [], (self.sides.text_keys, self.sides.image_keys)
         query_names, names_of = names if way == "image" else names[::-1]
         candidates = group.sides(way)[1]
@@ -160,7 +159,7 @@ class Ranking:
 
 
 def rerank(near: NDArray[np.floating], columns: Indices, scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Put ``scores`` (q, k) at ``columns``, and below all of those the others (q, C) in the order of ``near``."""
+    """Put ``scores`` (q, k) at ``columns``, and below them the others in the order of ``near`` (q, C)."""
     ranks = near.astype(np.float64)  # so that what is nearly equal stays apart below
     ranks += scores.min() - 1.0 - ranks.max()
     np.put_along_axis(ranks, columns, scores.astype(np.float64), 1)

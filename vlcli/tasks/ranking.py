@@ -1,7 +1,7 @@
 """Encodes every sentence and picture once, and scores pairs of them.
 
-Pairs are fused in blocks of the chunks that the loader gives, which keep their own padding, so that nothing is padded
-to the longest of all. What is encoded stays in memory up to a bound; the rest waits on disk.
+Pairs are fused in blocks of the loader's chunks, so that nothing is padded to the longest of all. Encoded rows stay in
+memory up to a bound; the rest waits on disk.
 """
 
 from collections.abc import Iterator
@@ -39,18 +39,12 @@ Chunks = list[Chunk]
 
 
 class Shelf:
-    """Keeps encoded rows: in memory up to a bound, then in files that are read by map.
-
-    Args:
-        memory_mb: the bound, in MiB.
-        folder: where the files lie.
-    """
+    """Keeps encoded rows: in memory up to ``memory_mb`` (MiB), then in memory-mapped files of ``folder``."""
 
     def __init__(self, memory_mb: int, folder: str) -> None:
         self.left, self.folder, self._files = memory_mb * 2**20, folder, 0
 
     def put(self, states: EncoderOutput) -> EncoderOutput:
-        """Return the same rows, in memory or mapped from a file."""
         kept = EncoderOutput(states.hidden, states.layout, extra=states.extra)
         self.left -= kept.hidden.nbytes
         return kept if self.left >= 0 else kept.map(self._mapped)
@@ -84,10 +78,9 @@ class EncodedStep(ForwardPasses):
 
 
 def embed(runner: Runner, data: Any, side: Side, names: list[str], objective: str) -> tuple[Vectors, list[str]]:
-    """Return a vector of each sentence or picture of ``data`` (N, D), and the names of those that could be read.
+    """Return vectors (N, D) of the sentences or pictures of ``data``, and the names of those that could be read.
 
-    The vectors are mapped from a store where the runner has a folder. Several processes share the work; each batch is
-    what one process alone would have fed.
+    The vectors are mapped from a store where the runner has a folder. Processes share the batches of a single one.
     """
     if runner.folder is None:
         parts = list(_vectors(runner, data, side, objective))
@@ -123,7 +116,7 @@ def _rows_of(view: View, side: Side) -> Tensor:
 
 
 def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Chunk], list[str]]:
-    """Return every sentence or picture of ``data`` as the model fuses it, and the names of those that could be read."""
+    """Return the sentences or pictures of ``data`` as the model fuses them, and the names of the readable ones."""
     chunks: list[Chunk] = []
     names: list[str] = []
     embedded = runner.model.fuse_takes == "embeddings"
@@ -147,14 +140,13 @@ class Exact:
     scores: NDArray[np.float32]  # (P,)
 
     def of(self, codes: Codes) -> NDArray[np.float32]:
-        """Return the scores of pairs that were scored, in the shape of ``codes``."""
         return np.asarray(self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)])
 
 
 def score_pairs(
     runner: Runner, chunks: tuple[Chunks, Chunks], objective: str, codes: Codes | None, block: int, scoring: Scoring
 ) -> Exact:
-    """Return matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
+    """Return matching scores of the pairs in ``codes`` (sorted), or of all; processes share the blocks."""
     texts, images = chunks
     count, many = (side[-1].start + len(side[-1].rows) for side in chunks)
     wanted = np.arange(count * many) if codes is None else codes

@@ -20,7 +20,7 @@ class RegionLabels(Task):
     """Class and attribute accuracy on given boxes.
 
     Args:
-        attributes: how much the attribute loss counts in training; 0 leaves attributes out.
+        attributes: weight of the attribute loss in training; 0 leaves attributes out.
     """
 
     requires = frozenset({"boxes"})
@@ -32,7 +32,7 @@ class RegionLabels(Task):
         self.attributes = attributes
 
     def read(self, runner: Examples) -> None:
-        """Refuse data whose classes have other numbers than those that the model was trained with."""
+        # refuses data whose classes have other numbers than in training
         names, known = class_names(runner.data.readers), self.data_spec.class_names
         if names and known and names != known[: len(names)]:
             raise DataError(
@@ -67,7 +67,7 @@ class RegionLabels(Task):
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return accuracy over all boxes with a known label, beside that of the most frequent one."""
+        # over all boxes with a known label, beside the accuracy of the most frequent one
         metrics = {}
         for side in ("class", "attribute"):
             if known := sum(row.get(f"{side}_boxes", 0) for row in predictions):
@@ -79,13 +79,12 @@ class RegionLabels(Task):
 
 
 class Referring(Task):
-    """The best region's overlap with the target decides: accuracy over expressions, and by kind where the data say it.
+    """Choose the region that an expression refers to; accuracy, overall and by kind where the data have one.
 
     Args:
         overlap: intersection over union from which on a region is a hit.
         reached: count an overlap of exactly that as a hit (MAttNet, UNITER) instead of only more (VL-BERT).
-        pixels: count pixels as VL-BERT does, both borders included (a box from 0 to 9 is ten wide). MAttNet's boxes
-            come with their width, and need none of this.
+        pixels: count pixels with both borders (a box from 0 to 9 is ten wide), as VL-BERT does and MAttNet does not.
         loss: ``bce`` or ``softmax``, see the objective.
     """
 
@@ -125,7 +124,6 @@ class Referring(Task):
         return list(box_iou(boxes + border, (target + border)[None])[:, 0].tolist())
 
     def is_hit(self, overlap: float) -> bool:
-        """Return whether a region with this overlap counts as right."""
         return overlap >= self.overlap if self.reached else overlap > self.overlap
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:

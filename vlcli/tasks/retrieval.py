@@ -18,25 +18,22 @@ from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pair
 class Retrieval(Task):
     """Rank all pictures for each sentence and all sentences for each picture; recall at 1, 5 and 10, median rank.
 
-    The matching objective scores every pair. With ``first`` and ``candidates`` it scores only those that the first
-    stage's vectors rank highest (for each sentence and for each picture), the others follow in the first stage's order;
-    without ``objective`` the vectors alone rank. Each sentence and each picture is encoded once. Several processes
-    share the work and find what one finds. ``chance/...`` stands beside each metric: what a random order scores.
+    Each sentence and each picture is encoded once. ``chance/...`` are the scores of a random order.
 
     Args:
-        objective: what scores a fused pair; None ranks by the first stage alone.
+        objective: which scores a fused pair; None ranks by the first stage alone.
         first: an objective that gives each sentence and each picture a vector.
-        candidates: how many of the first stage's best are scored in pairs (ALBEF: 256 on COCO, 128 on Flickr30k); None:
-            all.
-        scoring: what a candidate is ranked by: the ``odds`` of a match, its ``logit`` alone (ALBEF's code), or the
-            ``sum`` of that logit and the first stage's product (VLMo's code).
+        candidates: how many of the first stage's best are scored in pairs, above the others (ALBEF: 256 on COCO, 128 on
+            Flickr30k); None: all.
+        scoring: of a candidate: the log ``odds`` of a match, its ``logit`` alone (ALBEF's code), or the ``sum`` of that
+            logit and the first stage's product (VLMo's code).
         block: pairs fused at a time.
-        memory: MiB for what is held at a time of encoded rows (the rest waits on disk) and of scores.
+        memory: MiB of encoded rows (the rest waits on disk) and of scores that are held at a time.
         folds: rank within so many parts of the pictures too, each with its sentences, and take the mean: COCO's 1K test
             is 5 folds of its 5,000.
-        hard_negatives: fine-tuning draws so many wrong pictures and sentences from the batch, the likeliest first;
+        hard_negatives: wrong pictures and sentences that fine-tuning draws from the batch, the likeliest first;
             0: random sentences of the data.
-        ks: how far down the list recall looks.
+        ks: the k of recall at k.
     """
 
     paper = "Karpathy and Fei-Fei 2015 (protocol); ALBEF, Li et al. 2021, section 5 (re-ranking); VLMo, Bao et al. 2022"

@@ -26,8 +26,7 @@ FEW = 20  # So many classes are also scored one by one
 class Segmentation(Task):
     """Classify every pixel: mean intersection over union, at the picture's own size.
 
-    Pictures keep their proportions; windows of the model's size slide over them, their scores are averaged and brought
-    to the picture's own size.
+    Windows of the model's size slide over pictures in their own proportions; their scores are averaged.
 
     Args:
         head: of the objective ``segmentation``: ``light`` or ``upernet``.
@@ -101,7 +100,7 @@ class Segmentation(Task):
         return Result({**scores, NAME: float(total.sum(1).max() / max(1, total.sum()))}, rows)
 
     def scores(self, runner: Runner, pixels: Tensor) -> Tensor:
-        """Return scores (classes, H, W) of a picture (3, H, W): the mean over all windows that see a pixel."""
+        """Return scores (classes, H, W) of a picture (3, H, W): means over the windows that see a pixel."""
         size = runner.model.input_spec().size or pixels.shape[-2:]
         below, right = (max(0, wanted - side) for wanted, side in zip(size, pixels.shape[1:], strict=True))
         padded = torch.nn.functional.pad(pixels, (0, right, 0, below))

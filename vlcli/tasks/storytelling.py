@@ -20,9 +20,8 @@ from vlcli.tasks.outputs import target
 class Storytelling(Writing):
     """Tell a story of five pictures: caption metrics by album, and a file for the challenge.
 
-    An album is scored once: its first story against all stories that people wrote on it, whatever pictures they chose
-    (AREL's evaluation). Where the data say what each sentence is about, ``in_order`` is the share of sentences that
-    name what their own picture shows at their own place, ``in_order/stories`` that of stories where all five do.
+    An album's first story is scored against all stories that people wrote on it (AREL's evaluation). ``in_order`` is
+    the share of sentences that name what their own picture shows, ``in_order/stories`` that of stories where all do.
 
     Args:
         max_length: most word pieces of a story, the end counted.
@@ -62,7 +61,6 @@ class Storytelling(Writing):
         return list(first.values())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Return words and sentences a story, different stories as a share, and what is told in order."""
         metrics = super().score(predictions)
         if not predictions:
             return metrics
@@ -96,10 +94,9 @@ def normalised(story: str) -> str:
 
 
 def in_order(story: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]:
-    """Return whether each sentence names, as words in a row, one of the things that its own picture shows.
+    """Return for each picture whether its sentence names, as words in a row, one of the things that it shows.
 
-    Returns:
-        One value a picture; a sentence beyond the last makes all of them False, since none has its place then.
+    All are False where there are more sentences than pictures: none has its place then.
     """
     if len(story) > len(named):
         return [False] * len(named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,11 +13,9 @@ from pathlib import Path
 
 from vlcli.errors import DataError
 from vlcli.files import write_text
-from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
+from vlcli.metrics.captions.tokens import LONGEST, Words, grams, tokenize
 
-LONGEST = 4
-SIGMA = 6.0
-"""Width of CIDEr-D's penalty on differing lengths."""
+SIGMA = 6.0  # width of CIDEr-D's penalty on differing lengths
 
 
 @dataclass
@@ -28,12 +26,13 @@ class DocumentFrequency:
     images: int
 
     @classmethod
-    def of(cls, references: Sequence[Sequence[Words]]) -> DocumentFrequency:
-        """Count the runs in the references of every image."""
+    def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
+        """Count the runs in the references of every image, one image at a time."""
         counts: Counter[tuple[str, ...]] = Counter()
-        for known in references:
-            counts.update({run for words in known for run in grams(words, LONGEST)})
-        return cls(counts, len(references))
+        images = 0
+        for images, known in enumerate(references, 1):  # noqa: B007 (their number, in the end)
+            counts.update({run for words in known for run in grams(words)})
+        return cls(counts, images)
 
     def save(self, path: Path) -> None:
         """Write the counts as JSON: runs joined by spaces."""
@@ -42,7 +41,7 @@ class DocumentFrequency:
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote. Raises DataError: it is not there, or something else."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             counts = {tuple(run.split(" ")): int(count) for run, count in content["counts"].items()}
@@ -52,23 +51,20 @@ class DocumentFrequency:
             raise DataError("No document frequencies can be read.", where=str(path), expected=expected) from error
 
 
+# Weights by run for each length of run, their norms, and how many pairs of words there are
 Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
-"""Weights by run for each length of run, their norms, and how many pairs of words there are."""
 
 
 class Cider:
-    """Scores captions against references.
+    """Scores captions against references; with ``d`` by CIDEr-D, which the COCO caption evaluation calls CIDEr.
 
-    Args:
-        frequency: of word runs among images.
-        d: CIDEr-D: a caption gains nothing by repeating a run more often than the reference, and loses by another
-            length. The COCO caption evaluation calls this one CIDEr.
+    There a caption gains nothing by repeating a run more often than the reference, and loses by another length.
     """
 
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
         self.frequency, self.d = frequency, d
         self._rarest = math.log(max(frequency.images, 1))
-        self._reference = cache(lambda words: self._vector(grams(words, LONGEST)))
+        self._reference = cache(self._vector)
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
@@ -79,23 +75,21 @@ class Cider:
         """Return one number a caption: 10 times the mean over references and lengths of run of the cosine."""
         scores = []
         for words, known in zip(candidates, references, strict=True):
-            caption = self._vector(grams(words, LONGEST))
+            caption = self._vector(words)
             total = sum(self._similarity(caption, self._reference(tuple(other))) for other in known)
             scores.append(10 * total / max(len(known), 1))
         return scores
 
     def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-        """Return the mean over captions."""
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
 
-    def _vector(self, counts: Grams) -> Vector:
+    def _vector(self, words: Words) -> Vector:
         weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(LONGEST)]
-        frequency = self.frequency.counts
-        for run, count in counts.items():
-            weights[len(run) - 1][run] = count * (self._rarest - math.log(max(1, frequency.get(run, 0))))
+        for run, count in grams(words).items():
+            weights[len(run) - 1][run] = count * (self._rarest - math.log(max(1, self.frequency.counts[run])))
         norms = [math.sqrt(sum(value * value for value in part.values())) for part in weights]
-        return weights, norms, sum(count for run, count in counts.items() if len(run) == 2)
+        return weights, norms, max(0, len(words) - 1)
 
     def _similarity(self, caption: Vector, reference: Vector) -> float:
         total = 0.0
@@ -107,17 +101,12 @@ class Cider:
         return total / LONGEST
 
 
+# Counts as a word of captions and references, or captions learn to break off (Rennie et al.'s later code)
 END = "<eos>"
-"""Counts as a word of captions and references, or captions learn to break off (Rennie et al.'s later code)."""
 
 
 class CiderReward:
-    """Scores captions against their pictures' references.
-
-    Args:
-        frequency: of word runs in the training references, ends included where ``end``.
-        end: whether the end of a caption is a word.
-    """
+    """Scores captions against their pictures' references; with ``end`` the end of a caption is a word."""
 
     def __init__(self, frequency: DocumentFrequency, *, end: bool = True) -> None:
         self.cider, self.end = Cider(frequency), end
@@ -126,7 +115,6 @@ class CiderReward:
 
     @staticmethod
     def words(caption: str, *, ended: bool) -> list[str]:
-        """Return a caption's words, and its end where it has one."""
         return [*tokenize(caption), END] if ended else tokenize(caption)
 
     def score(self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]) -> list[float]:

@@ -1,6 +1,6 @@
 """Checks captions against annotated things: kinds and attributes, their number, and where they are.
 
-Read are plain sentences: a noun (attributes, then a kind: "small red circle") behind an article, a number or "no",
+Sentences are plain: a noun (attributes, then a kind: "small red circle") behind an article, a number or "no",
 "left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
 """
 
@@ -9,26 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-MARGIN = 0.1
-"""Of the picture's side: nearer centres are neither left nor right, above nor below one another."""
-EDGES = (0.38, 0.62)
-"""Shares of a side where left ends and right begins, top ends and bottom begins."""
+MARGIN = 0.1  # of the picture's side: nearer centres are neither left nor right, above nor below one another
+EDGES = (0.38, 0.62)  # shares of a side where left ends and right begins, top ends and bottom begins
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NUMBERS = {word: number for number, word in enumerate(_COUNTED)} | {"a": 1, "an": 1, "the": 1, "without": 0}
 RELATIONS = ("left", "right", "above", "below")
+# The axis (0: x) and the side (0: where it begins)
 PLACES = {"top": (1, 0), "bottom": (1, 1), "left": (0, 0), "right": (0, 1)}
-"""The axis (0: x) and the side (0: where it begins)."""
 MIDDLE = ("middle", "center", "centre")
 
 
 @dataclass(frozen=True)
 class Thing:
-    """An annotated thing.
-
-    Attributes:
-        x: of its centre, as a share of the picture's width.
-        y: as a share of its height.
-    """
+    """An annotated thing; ``x`` and ``y`` are its centre as shares of the picture's width and height."""
 
     kind: str
     attributes: frozenset[str] = frozenset()
@@ -38,14 +31,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Named:
-    """A noun of a caption.
-
-    Attributes:
-        kind: None where it names none ("shape").
-        count: the number before it, exact from two on; 0 for "no".
-        start: index of its first word.
-        stop: index behind its last one.
-    """
+    """A noun, words ``start`` to ``stop``: ``count`` is exact from two on, 0 for "no"; ``kind`` None: any ("shape")."""
 
     kind: str | None
     attributes: frozenset[str]
@@ -54,7 +40,6 @@ class Named:
     stop: int
 
     def of(self, thing: Thing) -> bool:
-        """Return whether it describes a thing."""
         return (self.kind is None or self.kind == thing.kind) and self.attributes <= thing.attributes
 
 
@@ -83,7 +68,6 @@ class Claims:
         self.attributes = set(attributes)
 
     def check(self, caption: str, things: Sequence[Thing]) -> ClaimTruth:
-        """Return what a caption claims of a picture with these things."""
         words = re.findall(r"[a-z]+", caption.lower())
         nouns = self.nouns(words)
         said = [(noun.count, sum(noun.of(thing) for thing in things)) for noun in nouns]  # and how many there are
@@ -96,7 +80,6 @@ class Claims:
         return truth
 
     def nouns(self, words: Sequence[str]) -> list[Named]:
-        """Return the nouns of a sentence, in order."""
         nouns: list[Named] = []
         for index, word in enumerate(words):
             if word in self.kinds:
@@ -159,10 +142,7 @@ def _lies(thing: Thing, word: str, words: int) -> bool:
 
 
 def fact_metrics(truths: Sequence[ClaimTruth]) -> dict[str, float]:
-    """Return shares over captions: ``right/look`` of all (naming nothing is not right), others of those that claim it.
-
-    ``named/place`` is the share of captions that claim a place.
-    """
+    """Return the share of right captions by claim, of those that make it; ``right/look`` and ``named/place`` of all."""
     shares = {"right/look": sum(truth.look is True for truth in truths) / max(len(truths), 1)}
     for name in ("number", "place"):
         claimed = [value for truth in truths if (value := getattr(truth, name)) is not None]

@@ -14,10 +14,9 @@ from statistics import fmean
 from typing import Literal
 
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
-from vlcli.metrics.captions.tokens import Words, grams, tokenize
+from vlcli.metrics.captions.tokens import LONGEST, Words, grams, tokenize
 
-PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
-"""SPICE's categories (DiMBERT, Table 7)."""
+PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")  # SPICE's categories (DiMBERT, Table 7)
 
 
 def lacking(metric: str) -> str | None:
@@ -33,7 +32,7 @@ def lacking(metric: str) -> str | None:
     return "spice is left out: it needs Stanford CoreNLP's files (pycocoevalcap/get_stanford_models.sh fetches them)"
 
 
-def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
+def meteor(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """Return METEOR 1.5 of captions as words."""
     from pycocoevalcap.meteor.meteor import Meteor
 
@@ -44,7 +43,7 @@ def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Se
         scorer.meteor_p.kill()
 
 
-def spice(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
+def spice(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """Return SPICE, and by category where any caption has one: ``spice``, ``spice/object`` ..."""
     from pycocoevalcap.spice.spice import Spice
 
@@ -54,16 +53,13 @@ def spice(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Seq
     return {"spice": float(total)} | {f"spice/{part.lower()}": fmean(some) for part, some in known.items() if some}
 
 
-def _by_number(
-    candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
-) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
-    known = {number: [" ".join(words) for words in group] for number, group in enumerate(references)}
-    return known, {number: [" ".join(words)] for number, words in enumerate(candidates)}
+def _by_number(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[dict[int, list[str]]]:
+    sides = references, [[words] for words in candidates]
+    return [{number: [" ".join(words) for words in group] for number, group in enumerate(side)} for side in sides]
 
 
 _FRACTION = re.compile(r"(?<!\S)(\d+) (\d+/\d+)(?!\S)")
-RECALL_WEIGHT = 1.2
-"""Beta of the F measure in the COCO caption evaluation."""
+RECALL_WEIGHT = 1.2  # Beta of the F measure in the COCO caption evaluation
 
 
 def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
@@ -74,7 +70,7 @@ def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) 
 
 
 def _one_number(words: Words) -> Words:
-    """Return words with "2 1/2" as one, which only ROUGE-L of the COCO evaluation does not part."""
+    # "2 1/2" as one word, which only ROUGE-L of the COCO evaluation does not part
     return _FRACTION.sub("\\1\u00a0\\2", " ".join(words)).split(" ") if any("/" in word for word in words) else words
 
 
@@ -99,17 +95,17 @@ def longest_common(left: Words, right: Words) -> int:
     return row[-1]
 
 
+# Added by the COCO caption evaluation to numerator and denominator, so that no fraction divides by zero
 NEARLY_NONE, SPARE = 1e-15, 1e-9
-"""Added by the COCO caption evaluation to numerator and denominator, so that no fraction divides by zero."""
 
 
-def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
-    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length."""
-    right, total = [0] * longest, [0] * longest
+def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
+    """Return BLEU-1 to BLEU-4 of a whole set, with each caption's closest reference length."""
+    right, total = [0] * LONGEST, [0] * LONGEST
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):
-        most = reduce(or_, (grams(reference, longest) for reference in known))
-        for run, count in (grams(words, longest) & most).items():
+        most = reduce(or_, map(grams, known))
+        for run, count in (grams(words) & most).items():
             right[len(run) - 1] += count
         total = [count + max(0, len(words) - n) for n, count in enumerate(total)]
         length += len(words)
@@ -122,8 +118,7 @@ def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], lon
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
-SOME = 60
-"""Captions that are tried as the one for every picture, and pictures that they are tried on."""
+SOME = 60  # captions that are tried as the one for every picture, and pictures that they are tried on
 
 
 @dataclass
@@ -131,7 +126,7 @@ class Measured:
     """Scores of a set of captions.
 
     Attributes:
-        metrics: ``bleu_1`` to ``bleu_4``, ``rouge_l``, ``cider_d`` (what the COCO evaluation calls CIDEr), ``cider``,
+        metrics: ``bleu_1`` to ``bleu_4``, ``rouge_l``, ``cider_d`` (the COCO evaluation's CIDEr), ``cider``,
             ``meteor``, ``spice``, ``spice/object`` ..., as fractions; the two CIDErs reach 10.
         each: CIDEr-D of every caption.
         notes: one line for each metric that could not be computed.
@@ -166,10 +161,7 @@ def measure(captions: Sequence[str], references: Sequence[Sequence[str]], names:
 
 
 def same_for_all(references: Sequence[Sequence[str]]) -> tuple[str, float]:
-    """Return the reference that serves best for every picture, and its CIDEr-D: what a model must surpass.
-
-    Chosen in the very references it is scored by, so no fixed caption chosen beforehand does better by much.
-    """
+    """Return the reference that scores best for every picture, and its CIDEr-D: what a model must surpass."""
     known = [[tokenize(text) for text in group] for group in references]
     cider = Cider.of(known)
     texts = [text for group in references for text in group]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 Words = Sequence[str]
 Grams = Counter[tuple[str, ...]]
 
+# Tokens that the COCO caption evaluation leaves out; brackets stay, as their names are lower-cased
 DROPPED = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "..", "...", ";"])
-"""Tokens that the COCO caption evaluation leaves out; brackets stay, as their names are lower-cased."""
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "{": "-lcb-", "}": "-rcb-", "[": "-lsb-", "]": "-rsb-"}
 _TOGETHER = {word: (word[:3], word[3:]) for word in ("cannot", "gonna", "gotta", "wanna", "lemme", "gimme")}
@@ -44,13 +44,11 @@ _NEGATION = re.compile(r"([a-z]+)n't(?![a-z])", re.IGNORECASE)
 
 
 def tokenize(caption: str) -> list[str]:
-    """Split a caption into words, lower-cased, contractions split, punctuation dropped.
+    """Split a caption as Stanford's PTB tokenizer with ``-lowerCase`` in the COCO caption evaluation, without Java.
 
-    As Stanford's PTB tokenizer with ``-lowerCase`` has it, which the COCO caption evaluation calls, without Java. A
-    number with a fraction ("22 3/4") is one token there, joined by a no-break space; BLEU and CIDEr part it again, only
-    ROUGE-L counts one word, and does so here. One thing differs: whether the full stop behind a letter at a caption's
-    end ("plan A.") stays depends there on how the caption that happens to follow begins; here it goes, as before one
-    that begins with "A" or "The".
+    Words are lower-cased, contractions split, punctuation dropped. A number with a fraction ("22 3/4") is one token
+    there, which BLEU and CIDEr part and ROUGE-L counts as one word, as here. One thing differs: the full stop behind a
+    letter at a caption's end ("plan A.") goes, while there it depends on how the next caption begins.
     """
     text = caption.replace("\n", " ").replace("\u2019", "'").replace("\u2018", "'")
     text = text.replace("\u201c", " '' ").replace("\u201d", " '' ").replace('"', " '' ")
@@ -62,6 +60,9 @@ def tokenize(caption: str) -> list[str]:
     return [word for word in words if word not in DROPPED]
 
 
-def grams(words: Words, longest: int = 4) -> Grams:
-    """Count every run of one to ``longest`` words."""
-    return Counter(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
+LONGEST = 4
+
+
+def grams(words: Words) -> Grams:
+    """Count every run of one to :data:`LONGEST` words."""
+    return Counter(tuple(words[i : i + n]) for n in range(1, LONGEST + 1) for i in range(len(words) - n + 1))
