@@ -18,6 +18,8 @@ from vlcli.progress import Progress, Silent
 from vlcli.tools.differences import compare_runs
 from vlcli.tools.run_folder import RunFacts, read_run
 
+__all__ = ["ReportOptions", "render", "write_report"]
+
 MOST_SHOWN = 16
 """Metrics of a group that are shown unfolded."""
 _HASH = re.compile(r"-[0-9a-f]{8}$")

@@ -96,19 +96,20 @@ class Answering(Task):
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         answers = [str(row["prediction"]) for row in predictions]
-        return self.answered(batch, answers, [row.get("score", 0.0) for row in predictions])
+        return self.answered(batch, answers, [row.get("score") for row in predictions])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))
         return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
 
-    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         """Return a row of every question, with ``facts_of_questions`` where the data have them."""
         facts = [target(batch, name) for name in self.facts_of_questions]
         rows: list[dict[str, Any]] = []
         for key, answer, score, *values in zip(batch.keys, answers, scores, *facts, strict=True):
             known = {n: v for n, v in zip(self.facts_of_questions, values, strict=True) if v is not None}
-            rows.append({"key": key, "prediction": answer, "score": score, **known})
+            known = known if score is None else {"score": score, **known}  # a look-up has no score
+            rows.append({"key": key, "prediction": answer, **known})
         return rows
 
 
@@ -145,7 +146,7 @@ class VQA(Answering):
         counts = Counter(answer if plain else vqa.table_form(answer) for answer, plain in best if answer is not None)
         return vqa.answer_vocabulary(counts, self.min_count)
 
-    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         # where the true answers are known: ``accuracy``, and ``answers`` with the accuracy of each
         rows = super().answered(batch, answers, scores)
         for row, people, soft in zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True):
@@ -203,7 +204,7 @@ class MultipleChoice(VQA):
             best.append(max(zip(scores, choices or (), strict=True), key=itemgetter(0), default=(0.0, "")))
         return self.answered(batch, [choice for _, choice in best], [score for score, _ in best])
 
-    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         rows = super(VQA, self).answered(batch, answers, scores)
         for row, choices, right in zip(rows, target(batch, "choices"), target(batch, "choice"), strict=True):
             if right is not None:
@@ -261,7 +262,7 @@ class GQA(Answering):
         readers = [reader for reader in runner.data.readers if hasattr(reader, "choices")]
         self.choices = {key: row for reader in readers for key, row in reader.choices().items()}
 
-    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
