@@ -43,8 +43,8 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
     """Look at every picture and table of a folder.
 
     Args:
-        columns: columns that the user names, by role: ``image``, ``text``, ``answers``, ``label``.
-        fallback: whether classes named by folders count although a table is not understood.
+        columns: the user's columns by role: ``image``, ``text``, ``answers``, ``label``.
+        fallback: take folders as classes although a table is not understood.
 
     Raises:
         DataError: it is no folder, has no picture that can be read, or nothing says what the pictures show.
@@ -69,7 +69,7 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
 
 
 def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
-    """Decode pictures in threads; return reasons of damaged ones, and a line where only headers were read of some."""
+    """Return why pictures are damaged, and a line where only headers were read of some."""
     step = -(-len(paths) // _MOST_DECODED) if paths else 1
 
     def reason(place: int) -> str:
@@ -90,7 +90,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
 
     Args:
         wanted: the goal; None: the first that fits.
-        machine: where it will run; None: this one.
+        machine: where the recipe will run; None: here.
 
     Raises:
         DataError: a table cannot be read by its reader, or there are too few pictures.
@@ -171,13 +171,10 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
 
 
 def _boxes_to_choose(plan: Plan, reader: Any, examples: list[Any], root: Path) -> None:
-    """Set the boxes among which an expression chooses; add a note where most pictures have a single one.
-
-    They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
-    picture speak of.
-    """
+    """Set the boxes among which an expression chooses; add a note where most pictures have a single one."""
     if not plan.boxes and plan.labelled is not None:
         plan.boxes = list(plan.labelled.files)
+    # without a file of boxes, those that the expressions about a picture speak of
     candidates: dict[str, BoxList] = {} if plan.boxes else dict(reader.boxes())
     for file in reversed([read_boxes(root / file) for file in plan.boxes]):
         names = {name for example in examples for name in example.images}

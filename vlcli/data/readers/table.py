@@ -212,7 +212,7 @@ class Table(SplitFileReader):
                 nameless += 1
             else:
                 yield where, row
-        if nameless:
+        if nameless and most is None:
             columns = " and ".join(map(repr, self.sources))
             self.left_out[f"rows of which {columns} is empty: they name no picture"] = nameless
 
