@@ -11,6 +11,7 @@ from tests.starter.layouts import answer, photos, rows_of, write
 from tests.starter.test_unclear import pictures, seen
 from vlcli.data import Folder
 from vlcli.data.readers.coco import CocoCaptions
+from vlcli.data.readers.image_classes import OxfordPets
 from vlcli.data.readers.questions import GQA, VGRegions
 from vlcli.data.readers.vqa import VQA
 from vlcli.errors import DataError, VlcliError
@@ -218,6 +219,8 @@ def test_a_row_that_is_no_object_leaves_a_document_recognised(tmp_path):
     write(tmp_path, "annotations.json", {"annotations": answers})
     folder = Folder(tmp_path)
     assert box_files(folder) == ["boxes.json"]
+    write(tmp_path, "trainval.txt", "")
+    assert OxfordPets.recognise(folder) == []
     names = [one.entry["name"] for reader in (VQA, GQA, VGRegions, CocoCaptions) for one in reader.recognise(folder)]
     assert names == ["vqa", "vqa", "gqa", "vg-regions", "coco-captions"]
 
@@ -225,3 +228,12 @@ def test_a_row_that_is_no_object_leaves_a_document_recognised(tmp_path):
 def test_words_that_yaml_reads_as_numbers_are_quoted():
     for word in (".5", ".inf", ".NaN", "yes", "./a b", "../x", "a.5"):
         assert yaml.safe_load(flow([word])) == [word]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"])  # Excel's "CSV (Macintosh)"
+def test_a_table_of_pandas_whose_index_names_the_pictures(tmp_path, end):
+    rows = [f"{name},{answer(n)}" for n, name in enumerate(pictures(tmp_path))]
+    (tmp_path / "t.csv").write_bytes(end.join([",label", *rows, ""]).encode())
+    plan = seen(tmp_path)
+    assert (plan.source.columns, plan.source.entry["image"]) == ({"image": "", "label": "label"}, "")
+    assert [path.is_file() for row in plan.rows for path in row.files] == [True] * 12

@@ -12,19 +12,9 @@ from vlcli.errors import DataError, UsageError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.images.files import BadImageError, check_image, read_size
 from vlcli.starter import plan as planning
+from vlcli.starter import seen
 from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
-from vlcli.starter.seen import (
-    Seen,
-    ask_readers,
-    box_files,
-    check_columns,
-    find_weights,
-    ids_of,
-    no_pictures,
-    nothing_found,
-    rows_of,
-)
 from vlcli.starter.stages import model_of
 
 SHOWN = 12
@@ -39,7 +29,7 @@ _SEEN = {
 }
 
 
-def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
+def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> seen.Seen:
     """Look at every picture and table of a folder.
 
     Args:
@@ -53,19 +43,19 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
     if not root.is_dir():
         raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
     folder = Folder(root, columns)
-    check_columns(folder)
-    pictures, boxes = folder.pictures, box_files(folder)
-    sources, aside = ask_readers(folder, fallback)
+    seen.check_columns(folder)
+    pictures, boxes = folder.pictures, seen.box_files(folder)
+    sources, aside = seen.ask_readers(folder, fallback)
     if not sources and not len(pictures):
-        raise no_pictures(folder)
+        raise seen.no_pictures(folder)
     unreadable, checked = _damaged(sorted(path for paths in pictures.by_id.values() for path in paths))
     if unreadable and len(unreadable) == len(pictures):
         path, reason = next(iter(unreadable.items()))
         raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
     if not sources:
-        raise nothing_found(folder, aside)
-    weights, others = find_weights(root)
-    return Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
+        raise seen.nothing_found(folder, aside)
+    weights, others = seen.find_weights(root)
+    return seen.Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
 
 
 def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
@@ -85,7 +75,7 @@ def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
     return reasons, line if step > 1 else ""
 
 
-def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
     """Choose what to learn, the parts, features and sizes.
 
     Args:
@@ -109,7 +99,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     joined = captions if source.kind == "captions" and not source.parts else []
     sources = [source, *(one for one in joined if one is not source)]
     read = [planning.read(one, folder.root) for one in sources]
-    if (ids := ids_of([reader for reader, _ in read])) != "name":
+    if (ids := seen.ids_of([reader for reader, _ in read])) != "name":
         for one in folder.sources:
             one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
         read = [planning.read(one, folder.root) for one in sources]
@@ -143,7 +133,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
-    plan.rows = rows_of(*read[0], SHOWN)
+    plan.rows = seen.rows_of(*read[0], SHOWN)
     add_notes(plan, folder, [reader for reader, _ in read], examples)
     return plan
 

@@ -179,7 +179,7 @@ class OxfordPets(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         files = folder.files("trainval.txt", "test.txt")
-        lists = [name for name in files if all(map(_PET.fullmatch, folder.lines(name, 5)))]
+        lists = [name for name in files if (lines := folder.lines(name, 5)) and all(map(_PET.fullmatch, lines))]
         if not any(name.endswith("trainval.txt") for name in lists):
             return []
         home, columns = str(PurePosixPath(lists[0]).parent.parent), {"image": "first word", "label": "second word"}

@@ -239,9 +239,8 @@ class Table(SplitFileReader):
         column = (cell for row in rows if (cell := row.get(self.columns[role])) is not None)
         whole = (int(cell) if role == "label" and isinstance(cell, bool) else cell for cell in column)
         decided = cells.decide(whole, self.cells_are_text)
-        if role in self.types:
-            return cells.ColumnType(decided is not None and decided.number, listed=True)
-        return decided
+        listed = cells.ColumnType(decided is not None and decided.number, listed=True)
+        return listed if role in self.types else decided
 
     def _all_splits(self) -> list[Path]:
         tables = self.tables()

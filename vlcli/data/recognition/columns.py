@@ -74,7 +74,7 @@ class Meaning:
         text = [self.text, *self.more_texts] if self.text and self.more_texts else self.text
         columns = vars(self) | {"image": image, "text": text, "label": list(self.labels) or self.label}
         roles = ("image", "text", "answers", "choices", "label", "boxes", "box_labels", "split")
-        return {role: columns[role] for role in roles if columns[role]}
+        return {role: columns[role] for role in roles if columns[role] not in (None, [])}  # "" is pandas' index
 
 
 def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:

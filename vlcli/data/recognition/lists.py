@@ -90,6 +90,7 @@ def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tu
     if separator in (SPACE, FIRST_SPACE):
         yield from lines_by_blanks(text, separator, count)
         return
+    text = text if "\n" in text else text.replace("\r", "\n")  # Excel's "CSV (Macintosh)"
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
     try:
         yield from ((reader.line_num, line) for line in reader if line)
