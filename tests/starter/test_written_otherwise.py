@@ -217,9 +217,9 @@ def test_a_row_that_is_no_object_leaves_a_document_recognised(tmp_path):
     answers = [{"question_id": key, "answers": [{"answer": "yes"}]} for key in (1, {})]
     write(tmp_path, "official.json", {"questions": questions})
     write(tmp_path, "annotations.json", {"annotations": answers})
+    write(tmp_path, "trainval.txt", "")
     folder = Folder(tmp_path)
     assert box_files(folder) == ["boxes.json"]
-    write(tmp_path, "trainval.txt", "")
     assert OxfordPets.recognise(folder) == []
     names = [one.entry["name"] for reader in (VQA, GQA, VGRegions, CocoCaptions) for one in reader.recognise(folder)]
     assert names == ["vqa", "vqa", "gqa", "vg-regions", "coco-captions"]
