@@ -22,9 +22,8 @@ from vlcli.plain import as_list
 class Captions(SplitFileReader):
     """Images with captions: a JSON list of ``{"image", "captions"}``, or an object of file name -> captions.
 
-    Captions are a list of sentences or one sentence; an image may have several rows, as in the lists of ALBEF, BLIP and
-    LAVIS (``{"image", "caption", "image_id"}``). Captions that are the path of their image (copies of Flickr30k) are
-    skipped.
+    Captions are a sentence or a list; an image may have several rows, as in the lists of ALBEF, BLIP and LAVIS
+    (``{"image", "caption", "image_id"}``). Captions that are the path of their image (copies of Flickr30k) are skipped.
 
     Args:
         file: the file under the root; None: ``captions_{split}.json``.

@@ -26,9 +26,8 @@ _MOST_PARTS = 4
 class ClassLists(Table):
     """Pictures with classes: for each class a text file that lists its pictures, one a line.
 
-    -1 after a picture: it lacks the class (PASCAL VOC's ``ImageSets/Main``; 0, a difficult one, has it). The columns
-    are ``image`` and ``label``; with ``label: [label]`` a picture has every class of its files, or none
-    (task ``multi-label``).
+    -1 after a picture: it lacks the class (PASCAL VOC's ``ImageSets/Main``; 0, difficult, has it). The columns are
+    ``image`` and ``label``; with ``label: [label]`` a picture has all its classes, or none (task ``multi-label``).
 
     Args:
         file: the files under the root; ``{class}`` in their names is the class.

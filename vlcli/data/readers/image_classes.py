@@ -23,9 +23,8 @@ _PET = re.compile(r"(\S+_\d+)\s+([1-9]\d*)(?:\s+[1-9]\d*){2}")
 class StanfordCars(FolderReader):
     """Stanford Cars: 196 makes of cars, from the devkit's .mat files or from tables.
 
-    Reads ``devkit/cars_{split}_annos.mat`` (test: or ``..._withlabels.mat``) with ``devkit/cars_meta.mat``, else
-    ``cars_annos.mat``, else ``anno_{split}.csv`` (file, x1, y1, x2, y2, class) with ``names.csv``. Target: ``label``
-    from 0.
+    Reads ``devkit/cars_{split}_annos.mat`` (test: ``..._withlabels.mat``) and ``devkit/cars_meta.mat``, or
+    ``cars_annos.mat``, or ``anno_{split}.csv`` (file, x1, y1, x2, y2, class), ``names.csv``. Target: ``label`` from 0.
 
     Args:
         split: train or test.
@@ -110,10 +109,9 @@ class StanfordCars(FolderReader):
 
 
 class CUB200(FolderReader):
-    """Caltech-UCSD Birds 200-2011: 200 kinds of birds.
+    """Caltech-UCSD Birds 200-2011: 200 kinds of birds; target ``label`` from 0.
 
-    Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``. Target: ``label``
-    from 0.
+    Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``.
 
     Args:
         split: train or test.
@@ -240,10 +238,9 @@ _FLOWERS = ("imagelabels.mat", "setid.mat")
 
 
 class OxfordFlowers(FolderReader):
-    """Oxford 102 Flowers: 102 kinds of flowers.
+    """Oxford 102 Flowers: 102 kinds of flowers without names; target ``label`` from 0.
 
     Reads ``imagelabels.mat``, ``setid.mat`` and the pictures ``image_00001.jpg`` in ``jpg`` or beside the files.
-    Target: ``label`` from 0; the files do not name the classes.
 
     Args:
         split: train, val or test.
