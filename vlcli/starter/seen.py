@@ -24,8 +24,8 @@ from vlcli.images.boxes import image_id
 from vlcli.plain import comma_list
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
 # Networks by the blocks of their third layer, with a third convolution in each block and without.
+_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
 _SHALLOW = {2: "resnet18", 6: "resnet34"}
 
 
@@ -56,7 +56,7 @@ def find_weights(root: Path) -> tuple[Weights | None, list[str]]:
 
 
 def _arch(path: Path) -> str | None:
-    if path.suffix != ".safetensors":  # whose tensors are not listed without reading them
+    if path.suffix != ".safetensors":  # other files have no header of names, so their own names must tell
         depth = re.search(r"resnet-?(18|34|50|101|152)", path.name.lower())
         return f"resnet{depth[1]}" if depth else None
     try:
