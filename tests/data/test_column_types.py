@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.data.readers.cells import ColumnType, decide
+from vlcli.data.readers.generic import JsonLines
+from vlcli.data.recognition.values import as_number
 from vlcli.errors import DataError
 
 SIGNS = [
@@ -160,3 +162,11 @@ def test_types_of_columns() -> None:
         {"answer": "2.5"},
     ]
     assert ColumnType(number=True).value({"1.0": 0.3, "2": 1}) == {"1": 0.3, "2": 1}
+
+
+def test_numbers_of_hundreds_of_digits_are_no_values(tmp_path: Path) -> None:
+    assert as_number(10**400) is None
+    for column, value, what in (("label", 10**400, "no label"), ("box", [1, 2, 3, 10**400], "box is not understood")):
+        (tmp_path / "train.jsonl").write_text(json.dumps({"image": "a.jpg", "text": "a", column: value}) + "\n")
+        with pytest.raises(DataError, match=what):
+            JsonLines(tmp_path, box="box" if column == "box" else None).examples()

@@ -195,6 +195,13 @@ def test_damaged_yolo_lines_are_named(tmp_path: Path, line: str) -> None:
     assert caught.value.where.endswith("train0.txt:2")
 
 
+def test_key_points_that_are_not_seen_may_be_nan(tmp_path: Path) -> None:
+    picture(tmp_path / "images/a.jpg")
+    write(tmp_path / "labels/a.txt", "0 .5 .5 .2 .2 nan nan 0\n")
+    write(tmp_path / "data.yaml", "train: images\nnames: [cat]\nkpt_shape: [1, 3]\n")
+    np.testing.assert_allclose(build(tmp_path, "yolo").boxes()["a"].boxes, [[80, 40, 120, 60]], atol=1e-4)
+
+
 def test_a_yaml_of_objects_is_refused(tmp_path: Path) -> None:
     yolo(tmp_path, *LAYOUTS["names"])
     write(tmp_path / "data.yaml", "names: !!python/object/apply:os.system [ls]\n")

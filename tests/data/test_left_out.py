@@ -90,3 +90,12 @@ def test_questions_and_cells_without_an_answer_are_counted(tmp_path: Path) -> No
     assert len(reader.examples()) == 2
     assert sorted(reader.left_out.values()) == [2, 3]
     assert any("empty" in line and "'answers'" in line for line in reader.notes())
+
+
+def test_a_look_at_the_first_rows_leaves_the_counts_alone(tmp_path: Path) -> None:
+    rows = [{"image": "", "text": "a"}] * 101 + [{"image": "a.jpg", "text": "a"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reader = registry.build("datasets", {"name": "jsonl"}, tmp_path)
+    assert len(reader.examples()) == 1
+    counted = dict(reader.left_out)
+    assert (reader.first_examples(1), list(counted.values()), reader.left_out) == ([], [101], counted)

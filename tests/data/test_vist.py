@@ -128,9 +128,10 @@ def test_faults_name_their_place(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="photo_flickr_id") as error:
         VIST(tmp_path, split="test").examples()
     assert "annotations[3]" in error.value.where
-    file.write_text(json.dumps({"annotations": ["x"]}))
-    with pytest.raises(DataError, match="no object"):
-        VIST(tmp_path, split="test").examples()
+    for wrong in ("x", None):
+        file.write_text(json.dumps({"annotations": [wrong]}))
+        with pytest.raises(DataError, match="no object"):
+            VIST(tmp_path, split="test").examples()
     with pytest.raises(DataError, match="missing"):
         VIST(tmp_path, split="train").examples()
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.starter.layouts import answer, photos, rows_of, write
 from tests.starter.test_unclear import pictures, seen
+from vlcli.data import Folder
+from vlcli.data.readers.coco import CocoCaptions
+from vlcli.data.readers.image_classes import OxfordPets
+from vlcli.data.readers.questions import GQA, VGRegions
+from vlcli.data.readers.vqa import VQA
 from vlcli.errors import DataError, VlcliError
 from vlcli.starter.look import look
+from vlcli.starter.seen import box_files
+from vlcli.starter.stages import flow
 
 
 def test_a_list_of_names_to_which_the_files_add_something(tmp_path):
@@ -192,3 +200,40 @@ def test_pictures_that_rows_link_into_one_group_are_not_divided(tmp_path):
     rows_of(tmp_path, "pairs.csv", ["left", "right", "same"], rows)
     with pytest.raises(DataError, match="40 pictures; groups: 1"):
         seen(tmp_path)
+
+
+def test_a_row_that_is_no_object_leaves_a_document_recognised(tmp_path):
+    shown = [{"id": n, "image_id": n, "img_id": f"p{n}", "sent": "is it?", "question_id": n} for n in range(40)]
+    vg = [{"id": f"p{n}", "regions": [{"region_id": n, "phrase": "a cup"}]} for n in range(40)]
+    gqa = {str(n): {"imageId": f"p{n}", "question": "is it?", "answer": "yes"} for n in range(40)}
+    found = [{"image_id": f"p{n}", "bbox": [0, 0, 4, 4], "score": 0.5} for n in range(40)]
+    pictures(tmp_path)
+    write(tmp_path, "vqa.json", [*shown, None])
+    write(tmp_path, "regions.json", [*vg, None])
+    write(tmp_path, "gqa_balanced.json", {**gqa, "x": None})
+    write(tmp_path, "boxes.json", [*found, None])
+    write(tmp_path, "coco.json", {"images": [{"width": 3}], "annotations": [{"image_id": 1, "caption": "a cup"}]})
+    questions = [{"question_id": key, "question": "is it?", "image_id": 1} for key in (1, [2])]
+    answers = [{"question_id": key, "answers": [{"answer": "yes"}]} for key in (1, {})]
+    write(tmp_path, "official.json", {"questions": questions})
+    write(tmp_path, "annotations.json", {"annotations": answers})
+    write(tmp_path, "trainval.txt", "")
+    folder = Folder(tmp_path)
+    assert box_files(folder) == ["boxes.json"]
+    assert OxfordPets.recognise(folder) == []
+    names = [one.entry["name"] for reader in (VQA, GQA, VGRegions, CocoCaptions) for one in reader.recognise(folder)]
+    assert names == ["vqa", "vqa", "gqa", "vg-regions", "coco-captions"]
+
+
+def test_words_that_yaml_reads_as_numbers_are_quoted():
+    for word in (".5", ".inf", ".NaN", "yes", "./a b", "../x", "a.5"):
+        assert yaml.safe_load(flow([word])) == [word]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"])  # Excel's "CSV (Macintosh)"
+def test_a_table_of_pandas_whose_index_names_the_pictures(tmp_path, end):
+    rows = [f"{name},{answer(n)}" for n, name in enumerate(pictures(tmp_path))]
+    (tmp_path / "t.csv").write_bytes(end.join([",label", *rows, ""]).encode())
+    plan = seen(tmp_path)
+    assert (plan.source.columns, plan.source.entry["image"]) == ({"image": "", "label": "label"}, "")
+    assert [path.is_file() for row in plan.rows for path in row.files] == [True] * 12

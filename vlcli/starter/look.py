@@ -12,19 +12,9 @@ from vlcli.errors import DataError, UsageError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.images.files import BadImageError, check_image, read_size
 from vlcli.starter import plan as planning
+from vlcli.starter import seen
 from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
-from vlcli.starter.seen import (
-    Seen,
-    ask_readers,
-    box_files,
-    check_columns,
-    find_weights,
-    ids_of,
-    no_pictures,
-    nothing_found,
-    rows_of,
-)
 from vlcli.starter.stages import model_of
 
 SHOWN = 12
@@ -39,12 +29,12 @@ _SEEN = {
 }
 
 
-def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
+def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> seen.Seen:
     """Look at every picture and table of a folder.
 
     Args:
-        columns: columns that the user names, by role: ``image``, ``text``, ``answers``, ``label``.
-        fallback: whether classes named by folders count although a table is not understood.
+        columns: the user's columns by role: ``image``, ``text``, ``answers``, ``label``.
+        fallback: take folders as classes although a table is not understood.
 
     Raises:
         DataError: it is no folder, has no picture that can be read, or nothing says what the pictures show.
@@ -53,23 +43,23 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
     if not root.is_dir():
         raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
     folder = Folder(root, columns)
-    check_columns(folder)
-    pictures, boxes = folder.pictures, box_files(folder)
-    sources, aside = ask_readers(folder, fallback)
+    seen.check_columns(folder)
+    pictures, boxes = folder.pictures, seen.box_files(folder)
+    sources, aside = seen.ask_readers(folder, fallback)
     if not sources and not len(pictures):
-        raise no_pictures(folder)
+        raise seen.no_pictures(folder)
     unreadable, checked = _damaged(sorted(path for paths in pictures.by_id.values() for path in paths))
     if unreadable and len(unreadable) == len(pictures):
         path, reason = next(iter(unreadable.items()))
         raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
     if not sources:
-        raise nothing_found(folder, aside)
-    weights, others = find_weights(root)
-    return Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
+        raise seen.nothing_found(folder, aside)
+    weights, others = seen.find_weights(root)
+    return seen.Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
 
 
 def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
-    """Decode pictures in threads; return reasons of damaged ones, and a line where only headers were read of some."""
+    """Return why pictures are damaged, and a line where only headers were read of some."""
     step = -(-len(paths) // _MOST_DECODED) if paths else 1
 
     def reason(place: int) -> str:
@@ -85,12 +75,12 @@ def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
     return reasons, line if step > 1 else ""
 
 
-def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
     """Choose what to learn, the parts, features and sizes.
 
     Args:
         wanted: the goal; None: the first that fits.
-        machine: where it will run; None: this one.
+        machine: where the recipe will run; None: here.
 
     Raises:
         DataError: a table cannot be read by its reader, or there are too few pictures.
@@ -109,7 +99,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     joined = captions if source.kind == "captions" and not source.parts else []
     sources = [source, *(one for one in joined if one is not source)]
     read = [planning.read(one, folder.root) for one in sources]
-    if (ids := ids_of([reader for reader, _ in read])) != "name":
+    if (ids := seen.ids_of([reader for reader, _ in read])) != "name":
         for one in folder.sources:
             one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
         read = [planning.read(one, folder.root) for one in sources]
@@ -143,7 +133,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
-    plan.rows = rows_of(*read[0], SHOWN)
+    plan.rows = seen.rows_of(*read[0], SHOWN)
     add_notes(plan, folder, [reader for reader, _ in read], examples)
     return plan
 
@@ -171,13 +161,10 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
 
 
 def _boxes_to_choose(plan: Plan, reader: Any, examples: list[Any], root: Path) -> None:
-    """Set the boxes among which an expression chooses; add a note where most pictures have a single one.
-
-    They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
-    picture speak of.
-    """
+    """Set the boxes among which an expression chooses; add a note where most pictures have a single one."""
     if not plan.boxes and plan.labelled is not None:
         plan.boxes = list(plan.labelled.files)
+    # without a file of boxes, those that the expressions about a picture speak of
     candidates: dict[str, BoxList] = {} if plan.boxes else dict(reader.boxes())
     for file in reversed([read_boxes(root / file) for file in plan.boxes]):
         names = {name for example in examples for name in example.images}

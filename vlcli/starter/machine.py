@@ -13,19 +13,13 @@ _LONG = 2.0  # seconds above which the first call counts, although it warms up
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine on which a recipe will run.
-
-    Attributes:
-        cores: processor cores this process may use.
-        gpu: name of the first CUDA device; empty where there is none.
-    """
+    """The machine on which a recipe will run: processor cores of this process, first CUDA device (empty: none)."""
 
     cores: int
     gpu: str
 
     @property
     def text(self) -> str:
-        """Cores and GPU in words."""
         cores = f"{self.cores} processor core{'s' if self.cores > 1 else ''}"
         return f"{cores} and {self.gpu}" if self.gpu else f"{cores}, no GPU"
 
@@ -39,10 +33,7 @@ def this_machine() -> Machine:
 
 
 def usual_seconds(work: Callable[[], object]) -> float:
-    """Return the median seconds of up to five calls after the first, on one thread or on the GPU.
-
-    On a CPU this is processor time, which leaves out other programs: a busy machine gives the same estimate.
-    """
+    """Return the median seconds of up to five calls after the first, on the GPU, or as processor time of one thread."""
     import torch
 
     gpu, threads = torch.cuda.is_available(), torch.get_num_threads()
@@ -62,11 +53,7 @@ def usual_seconds(work: Callable[[], object]) -> float:
 
 @cache
 def seconds_a_picture(arch: str, cores: int) -> float:
-    """Return the seconds in which a backbone extracts features of an invented photograph where nothing else runs.
-
-    Args:
-        cores: that extraction may use.
-    """
+    """Return the seconds in which a backbone extracts features of a random photograph on an idle machine."""
     import numpy as np
     import torch
     from PIL import Image

@@ -32,7 +32,7 @@ GOALS = {
     "multi-label": ("multilabel", "say which classes a picture has, several or none"),
     "detection": ("boxes", "find objects (detection)"),
 }
-"""Goals, each with the kind of data that it needs and a description; the first that fits is chosen."""
+"""Kind of data that a goal needs, and its description, by goal; the first that fits is chosen."""
 OF_IMAGES = ("image-classification", "multi-label")
 """Goals whose model reads pixels and nothing else."""
 _FEWEST = 10  # pictures below this number cannot be divided
@@ -57,7 +57,7 @@ _SIZES = (
 
 
 class Part(NamedTuple):
-    """One part of a data set: the reader's options that choose it, its counts, and the paths of its pictures."""
+    """One part of a data set: the reader's options that choose it, its counts, the paths of its pictures."""
 
     options: dict[str, Any]
     examples: int
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Width, attention heads and layers (text, image, both) of a model, with the reason in words."""
+    """Width, attention heads and layers (text, image, both) of a model, with the reason."""
 
     hidden: int
     heads: int
@@ -79,39 +79,28 @@ _NO_SIZE = Size(0, 0, (0, 0, 0), "")
 
 @dataclass
 class Plan:
-    """Everything a recipe needs.
-
-    Attributes:
-        more: further data sets of the same kind, which are learnt from together with the first.
-        captions: captions to pre-train on.
-        labelled: labelled boxes on which a backbone can be trained.
-        sizes: median width and height of the pictures in pixels.
-        pictures: number of pictures in the folder, or in its shards.
-        min_count: of answers, where the goal has an answer table.
-        one_answer: whether every question has a single answer.
-        candidates: boxes of a picture, on average, where one of them is chosen.
-    """
+    """Everything a recipe needs."""
 
     goal: str
     source: Recognised
     parts: dict[str, Part]
     machine: Machine
-    more: list[Recognised]
+    more: list[Recognised]  # of the kind of `source`, learnt together with it
     size: Size = _NO_SIZE
-    captions: list[Recognised] = field(default_factory=list)
+    captions: list[Recognised] = field(default_factory=list)  # to pre-train on
     boxes: list[str] = field(default_factory=list)
-    labelled: Recognised | None = None
+    labelled: Recognised | None = None  # boxes to train a backbone on
     weights: Weights | None = None
     vocabulary: int = 1000
     length: int = 20
     epochs: int = 10
     batch: int = 32
-    sizes: tuple[int, int] = (0, 0)
-    pictures: int = 0
-    min_count: int = 1
-    one_answer: bool = True
+    sizes: tuple[int, int] = (0, 0)  # median width and height of the pictures in pixels
+    pictures: int = 0  # in the folder or its shards
+    min_count: int = 1  # of an answer in the answer table
+    one_answer: bool = True  # whether every question has a single one
     classes: int = 2
-    candidates: float = 0.0
+    candidates: float = 0.0  # mean number of boxes of a picture, of which one is chosen
     drop: bool = False
     rows: list[Row] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
@@ -124,13 +113,13 @@ class Plan:
 
 
 def goals_of(sources: Sequence[Recognised]) -> dict[str, Recognised]:
-    """Return the goals that these data allow, the best first, each with its data."""
+    """Return the data for each goal that they allow, the best goal first."""
     by_kind = {source.kind: source for source in reversed(sources)}
     return {goal: by_kind[kind] for goal, (kind, _) in GOALS.items() if kind in by_kind}
 
 
 def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
-    """Build the reader that the recipe names, and read all examples."""
+    """Build a data set's reader of all parts, and read all examples."""
     reader = build_reader(whole(source), root)
     return reader, list(reader.examples())
 
@@ -140,9 +129,9 @@ _SAYS_WHETHER = re.compile(r"confidence|present|positive|relevant|verified|value
 
 
 def in_several_classes(source: Recognised, root: Path) -> list[Recognised]:
-    """Return a table of classes as one of several classes a picture, if a fifth of its pictures have rows of several.
+    """Return a table as one of several classes a picture, if a fifth of its pictures have rows of several classes.
 
-    Rows of which a column such as ``Confidence`` says 0 where others say 1 are then left out.
+    Rows with 0 in a column of 0 and 1 such as ``Confidence`` are then left out.
     """
     reader, examples = read(source, root)
     classes: dict[Any, set[str]] = defaultdict(set)
@@ -170,7 +159,7 @@ def whole(source: Recognised) -> dict[str, Any]:
 
 
 def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[str, Part]:
-    """Return training, validation and test parts; where the data name none, no two share a picture.
+    """Return training, validation and test parts; no two share a picture, unless the data name the parts.
 
     Raises:
         DataError: there are too few pictures, or a part is empty.
@@ -212,9 +201,9 @@ def _shares(number: int, held: float) -> dict[str, dict[str, Any]]:
 
 
 def _named_parts(named: dict[str, dict[str, Any]], held: float) -> dict[str, dict[str, Any]]:
-    """Return the parts that the data name; of two, validation is cut from the training part."""
     if "validation" in named and "test" in named:
         return {part: named[part] for part in ("train", "validation", "test")}
+    # of two parts, the smaller is the test; validation is cut from the training part
     train, test = named["train"], named.get("test", named.get("validation", {}))
     listed = f"{train['take']} & " if "take" in train else ""
     most, few = {**train, "take": f"{listed}first:{1 - held}"}, {**train, "take": f"{listed}after:{1 - held}"}
@@ -222,11 +211,7 @@ def _named_parts(named: dict[str, dict[str, Any]], held: float) -> dict[str, dic
 
 
 def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
-    """Return the size of a model that the data can fill and the machine can train.
-
-    Args:
-        pixels: whether the model reads pixels, which needs a width of 128 or more.
-    """
+    """Return the size of a model for the data and the machine; a model that reads pixels is at least 128 wide."""
     by_data = next(size for size in _SIZES if examples < size[0])
     most = 768 if machine.gpu else 192
     _, hidden, heads, layers = by_data if by_data[1] <= most else _SIZES[1]
@@ -236,7 +221,7 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
 
 
 def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
-    """Return the epochs of a training; a generous bound where it stops when validation no longer improves."""
+    """Return the epochs of a training: a generous bound where it ``stops`` once validation no longer improves."""
     steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
     return max(fewest, min(_MOST_EPOCHS, round(steps * batch / max(1, examples))))
 
@@ -253,7 +238,7 @@ def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
 
 
 def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
-    """Return the least count of an answer, whether every question has one answer, and how many answers remain."""
+    """Return an answer's least count, whether every question has one answer, and how many answers remain."""
     scores = [example.targets.get("answers") or {} for example in examples]
     counts = Counter(max(answers, key=lambda answer: answers[answer]) for answers in scores if answers)
     one = all(len(example.targets.get("raw_answers") or [1]) == 1 for example in examples)
@@ -290,12 +275,11 @@ def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[
 
 
 def unknown_answers(recipe: Recipe, root: Path) -> list[str]:
-    """Return lines on examples of the test part whose answers the training part does not have."""
+    """Return lines on test examples whose answers the training part lacks."""
     return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 
 def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> Iterator[str]:
-    """Yield notes about pictures that are missing, damaged, named twice, or in no row."""
     used = set(files.values())
     absent = sorted(name for name, path in files.items() if path not in seen.paths and not is_there(path))
     if len(absent) > len(files) / 2:
@@ -328,7 +312,6 @@ def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> Iterator[str]:
 
 
 def _labels(plan: Plan, examples: list[Example]) -> Iterator[str]:
-    """Yield notes about classes with a single example, and about rows that contradict each other."""
     counts = Counter(str(example.targets["label"]) for example in examples if "label" in example.targets)
     once = sum(count == 1 for count in counts.values())
     if plan.goal in ("image-classification", "classification") and once:
@@ -341,8 +324,8 @@ def _labels(plan: Plan, examples: list[Example]) -> Iterator[str]:
             targets[(*example.images, example.text)].add(str(target))
     if several := [key for key, values in targets.items() if len(values) > 1]:
         what = "pictures" if plan.goal == "image-classification" else "pictures with the same sentence"
-        named = f"such as {several[0][0]}" if several[0][0] else ""
-        yield f"rows contradict each other about {len(several):,} {what}, {named}: all of these rows are learnt from"
+        named = f", such as {several[0][0]}" if several[0][0] else ""
+        yield f"rows contradict each other about {len(several):,} {what}{named}: all of these rows are learnt from"
 
 
 def _counts(plan: Plan) -> Iterator[str]:

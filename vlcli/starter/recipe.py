@@ -23,11 +23,7 @@ _MOST_ASIDE = 12  # files left aside that the head of a recipe names
 
 
 def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) -> str:
-    """Return the recipe.
-
-    Args:
-        times: expected; None: not known yet.
-    """
+    """Return the recipe as YAML; ``times``: those expected on this machine."""
     writer = Writer()
     _head(plan, writer, file, times)
     _data(plan, writer, root)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from vlcli import registry
 from vlcli.checkpoints.identify import read_tensors
 from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.arrays import array_files
-from vlcli.data.files import first_object
+from vlcli.data.files import first_object, grouped
 from vlcli.data.recognition.columns import is_hinted
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import part_in, part_of
@@ -23,8 +24,8 @@ from vlcli.images.boxes import image_id
 from vlcli.plain import comma_list
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
 # Networks by the blocks of their third layer, with a third convolution in each block and without.
+_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
 _SHALLOW = {2: "resnet18", 6: "resnet34"}
 
 
@@ -55,8 +56,7 @@ def find_weights(root: Path) -> tuple[Weights | None, list[str]]:
 
 
 def _arch(path: Path) -> str | None:
-    """Return the ResNet whose tensors a file holds; of files other than safetensors the name must say it."""
-    if path.suffix != ".safetensors":
+    if path.suffix != ".safetensors":  # other files have no header of names, so their own names must tell
         depth = re.search(r"resnet-?(18|34|50|101|152)", path.name.lower())
         return f"resnet{depth[1]}" if depth else None
     try:
@@ -70,37 +70,28 @@ def _arch(path: Path) -> str | None:
 
 @dataclass
 class Seen:
-    """What lies in a folder.
-
-    Attributes:
-        sources: the data sets that readers recognise.
-        aside: files that are not used, each with the reason.
-        unreadable: pictures that cannot be read, with the reason.
-        checked: a line where not every picture was decoded.
-    """
+    """Content of a folder."""
 
     root: Path
     pictures: Pictures
     sources: list[Recognised]
-    aside: list[str]
-    boxes: list[str]
+    aside: list[str]  # lines on unused files: "FILE: reason"
+    boxes: list[str]  # files of boxes
     weights: Weights | None
-    unreadable: dict[Path, str]
-    checked: str
+    unreadable: dict[Path, str]  # reason by picture
+    checked: str  # a line where not every picture was decoded
 
     @cached_property
     def paths(self) -> set[Path]:
-        """The pictures' absolute paths."""
         return {path.absolute() for paths in self.pictures.by_id.values() for path in paths}
 
     def name(self, path: Path) -> str:
-        """Return a path relative to the folder if it lies there."""
         path, root = path.absolute(), self.root.absolute()
         return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 class Row(NamedTuple):
-    """One example in words: its pictures, its sentence, and its answer, label or boxes; empty where there is none."""
+    """One example in words: pictures, sentence, and answer, label or boxes; empty where it has none."""
 
     files: list[Path]
     text: str
@@ -108,7 +99,7 @@ class Row(NamedTuple):
 
 
 def ids_of(readers: Sequence[Reader]) -> str:
-    """Return the form of image ids (``name``, ``path``, ``file``) in which no two pictures of the data share one.
+    """Return the form of image ids (``name``, ``path``, ``file``) that tells all pictures apart.
 
     Raises:
         DataError: several files fit a name, or two names find one file.
@@ -122,7 +113,7 @@ def ids_of(readers: Sequence[Reader]) -> str:
 
 
 def rows_of(reader: Reader, examples: Sequence[Example], count: int) -> list[Row]:
-    """Return some examples, spread over all."""
+    """Return ``count`` examples, spread over all."""
     chosen = examples[:: max(1, len(examples) // count)][:count]
     names, boxes = reader.label_names(), reader.boxes() if any(not one.targets for one in chosen) else {}
     kinds = reader.class_names() if boxes else []
@@ -159,12 +150,11 @@ _HOW = {
 
 
 def exports(folder: Folder) -> dict[str, list[str]]:
-    """Claim and return the files of a folder that annotation tools wrote in formats of their own, by tool."""
-    files: dict[str, list[str]] = {}
-    for name in folder.files("*.json", "*.csv", "*.xml", "*.txt"):
-        if tool := _tool_of(folder, name):
-            files.setdefault(tool, []).append(name)
-    folder.claim(name for names in files.values() for name in names)
+    """Claim and return files in formats of annotation tools that no reader reads, by tool."""
+    tools = ((_tool_of(folder, name), name) for name in folder.files("*.json", "*.csv", "*.xml", "*.txt"))
+    files = grouped((tool, name) for tool, name in tools if tool)
+    for names in files.values():
+        folder.claim(names)
     return files
 
 
@@ -201,10 +191,10 @@ _MOST_NAMED = 5
 
 
 def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised], list[str]]:
-    """Return the data sets of a folder, and what is left aside: "FILE: reason".
+    """Return the data sets of a folder, and lines on what is left aside: "FILE: reason".
 
     Args:
-        fallback: look for classes named by folders although a table is not understood.
+        fallback: take folders as classes although a table is not understood.
 
     Raises:
         DataError: a table that annotates pictures is not understood, and nothing else is.
@@ -266,7 +256,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
 
 
 def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], list[str]]:
-    """Leave aside tables whose only column of classes is not called so, where another table has columns of flags."""
+    """Leave aside tables of a class whose column is not called so, where another table has columns of flags."""
     flags = next((one for one in sources if one.kind == "multilabel"), None)
     if flags is None:
         return sources, []
@@ -281,14 +271,13 @@ def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], li
 
 
 def _unknown(folder: Folder) -> dict[str, int]:
-    """Return lines about files of data that no reader recognises, with their number; one line for many of an ending."""
-    by_ending: dict[str, list[str]] = {}
-    for name in folder.files():
-        ending = PurePosixPath(name).suffix.lower()
-        if _DATA.fullmatch(ending) and name not in folder.unread and not _ABOUT.match(PurePosixPath(name).name):
-            by_ending.setdefault(ending, []).append(name)
+    """Return lines on files of data that no reader recognises, with the number of files."""
+    data = (name for name in folder.files() if not _ABOUT.match(PurePosixPath(name).name))
+    by_ending = grouped((PurePosixPath(name).suffix.lower(), name) for name in data if name not in folder.unread)
     lines: dict[str, int] = {}
     for ending, names in by_ending.items():
+        if not _DATA.fullmatch(ending):
+            continue
         if len(names) > _MOST_NAMED:
             files = f"{len(names):,} files that end in {ending}, such as {names[0]}"
             lines[f"{files}: no reader recognises them"] = len(names)
@@ -310,13 +299,14 @@ def _readers() -> tuple[list[type[Reader]], list[str]]:
 
 
 def box_files(folder: Folder) -> list[str]:
-    """Claim and return files of boxes alone: detections of a picture's regions."""
+    """Claim and return files of detected boxes."""
     files = []
-    for name, rows in folder.documents():
-        row = first_object(rows)
+    for name, content in folder.documents():
+        row = first_object(content)
         vlcli_form = isinstance(row.get("boxes"), list) and isinstance(row.get("file_name"), str)
         if vlcli_form or {"image_id", "bbox", "score"} <= set(row):
-            names = [image_id(str(row.get("file_name", row.get("image_id", "")))) for row in rows[:200]]
+            rows = [one for one in content[:200] if isinstance(one, dict)]
+            names = [image_id(str(one.get("file_name", one.get("image_id", "")))) for one in rows]
             if sum(one in folder.pictures.by_id for one in names) > len(names) / 4:
                 files.append(name)
     folder.claim(files)
@@ -324,17 +314,14 @@ def box_files(folder: Folder) -> list[str]:
 
 
 def check_columns(folder: Folder) -> None:
-    """Check that the columns that the user names are in a table.
+    """Check that a table has each column that the user names.
 
     Raises:
-        UsageError: some are in none; the message names the nearest ones.
+        UsageError: none has; the message names the nearest ones.
     """
-    if not folder.columns:
-        return
-    names = [
-        [*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in folder.tables()
-    ]
-    known = list(dict.fromkeys(name for some in names for name in some))
+    tables = folder.tables() if folder.columns else []
+    names = ([*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in tables)
+    known = list(dict.fromkeys(chain.from_iterable(names)))
     absent = [name for name in columns_in(folder.columns.values(), known) if name not in known]
     if absent:
         close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
@@ -344,7 +331,7 @@ def check_columns(folder: Folder) -> None:
 
 
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
-    """Return the error for a folder from which nothing can be learnt."""
+    """Make the error for a folder from which nothing can be learnt."""
     return DataError(
         "Nothing in this folder says what its pictures show.",
         where=str(folder.root),
@@ -358,7 +345,7 @@ def nothing_found(folder: Folder, aside: list[str]) -> DataError:
 
 
 def no_pictures(folder: Folder) -> DataError:
-    """Return the error for a folder without pictures; it says how pictures come out of tables and archives."""
+    """Make the error for a folder without pictures; the hint says how to take them out of tables and archives."""
     root = folder.root
     arrays = [folder.name(file) for file in array_files(root)]
     tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))] or arrays

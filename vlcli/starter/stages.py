@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from vlcli.starter.plan import EYES_BATCH, EYES_STEPS, OF_IMAGES, POOLED_MOST, Plan
 
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./ -]*[A-Za-z0-9_./-]\Z|[A-Za-z_]\Z")
+_PLAIN = re.compile(r"(?!\.(?:\d|inf\Z|nan\Z))[A-Z_./][A-Z0-9_./ -]*[A-Z0-9_./-]\Z|[A-Z_]\Z", re.IGNORECASE | re.ASCII)
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"}
 WIDTH = 120
 
 
 class Noted(NamedTuple):
-    """A value with the comment that explains it."""
+    """A value with its comment."""
 
     value: Any
     why: str
@@ -39,13 +39,12 @@ class Writer:
         self.lines: list[str] = []
 
     def comment(self, text: str, indent: int = 0) -> None:
-        """Add a comment, wrapped; nothing where the text is empty."""
         start, words = f"{' ' * indent}# ", " ".join(text.split())
         options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
         self.lines += textwrap.wrap(words, WIDTH, initial_indent=start, subsequent_indent=start, **options)
 
     def key(self, name: str, value: Any, indent: int = 0, why: str = "") -> None:
-        """Add a key with its value on one line; a long reason goes above it, a long mapping into several lines."""
+        """Add a key with its value on one line; a long reason goes above, a long mapping into several lines."""
         text = f"{' ' * indent}{flow(name)}: {flow(value)}"
         if why and len(text) + len(why) + 4 <= WIDTH:
             text += f"  # {why}"
@@ -63,12 +62,10 @@ class Writer:
             self.key(name, *((value.value, indent, value.why) if isinstance(value, Noted) else (value, indent)))
 
     def stage(self, name: str, section: Mapping[str, Any]) -> None:
-        """Add a stage, one key a line."""
         self.open(name, 2)
         self.keys(section, 4)
 
     def entries(self, name: str, entries: list[dict[str, Any]], indent: int, why: str = "") -> None:
-        """Add a key with one entry, or with a list of entries, one a line."""
         if len(entries) == 1:
             self.key(name, entries[0], indent, why)
             return
@@ -101,14 +98,12 @@ _KEPT = Noted("validation", "the epoch with the best score here is kept")
 
 def is_pooled(plan: Plan) -> bool:
     """Return whether the model pools frozen features: the examples are too few to train a transformer."""
-    if plan.weights is None:
-        return False
-    few = plan.parts["train"].examples < POOLED_MOST
-    return plan.goal in OF_IMAGES or (plan.goal in ("vqa", "classification", "pairs") and few)
+    few = plan.goal in ("vqa", "classification", "pairs") and plan.parts["train"].examples < POOLED_MOST
+    return plan.weights is not None and (few or plan.goal in OF_IMAGES)
 
 
 def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
-    """Return the recipe's ``model`` and the reason for it; None where the stages name their models."""
+    """Return the recipe's ``model`` and its reason; None where the stages name their models."""
     size, grid = plan.size, plan.features != "pixels"
     why = f"Size: width {size.hidden} for {size.why}."
     if plan.goal == "detection":
@@ -136,7 +131,6 @@ def model_of(plan: Plan) -> tuple[dict[str, Any] | None, str]:
 
 
 def _film(plan: Plan) -> tuple[dict[str, Any], str]:
-    """Convolutions that a question modulates read small pictures at their own size, others at 64 or 96 pixels."""
     classes = plan.goal in OF_IMAGES
     width, height = plan.sizes
     small = 0 < max(width, height) <= SMALL
@@ -167,7 +161,6 @@ def _classification(plan: Plan, writer: Writer) -> Rows:
 
 
 def _tuned_with_control(plan: Plan, writer: Writer, name: str, task: Noted, control: str) -> Rows:
-    """Write the fine-tuning with its test, and the same without pictures: what the words alone give away."""
     _features(plan, writer)
     start = {}
     if plan.captions:
@@ -197,7 +190,6 @@ def _referring(plan: Plan, writer: Writer) -> Rows:
 
 
 def _retrieval(plan: Plan, writer: Writer) -> Rows:
-    """Contrast, masked words and matching; ranking by vectors, the nearest again by matching."""
     _features(plan, writer)
     last = max(2, plan.epochs - 3)
     writer.stage("pairs", {"kind": "pretrain", "data": "train"})
@@ -224,7 +216,6 @@ def _retrieval(plan: Plan, writer: Writer) -> Rows:
 
 
 def _captioning(plan: Plan, writer: Writer) -> Rows:
-    """DiMBERT learns to continue captions, and writes them by beam search."""
     _features(plan, writer)
     tried = plan.size.hidden <= _TRIED_WIDTH
     objectives = [{"name": "blm-s2slm", "probability": 0.3, "limit": None}]
@@ -242,7 +233,6 @@ def _captioning(plan: Plan, writer: Writer) -> Rows:
 
 
 def _image_classification(plan: Plan, writer: Writer) -> Rows:
-    """One hidden layer on frozen features, or convolutions on pixels."""
     _features(plan, writer)
     stage: dict[str, Any] = {"kind": "finetune", "task": plan.goal}
     if plan.goal == "image-classification":
@@ -277,11 +267,10 @@ STAGES: dict[str, Callable[[Plan, Writer], Rows]] = {
     "multi-label": _image_classification,
     "detection": _detection,
 }
-"""By goal, a function that writes the stages and returns the rows of the recipe's table: stage by label."""
+"""By goal, the function that writes the stages and returns the table's rows: stage by label."""
 
 
 def _features(plan: Plan, writer: Writer) -> None:
-    """Write the stage that extracts features, where the model reads any."""
     if plan.weights is None and plan.labelled is None:
         return
     extractor: dict[str, Any] = {"name": "backbone", "arch": "tiny-conv"}
@@ -318,7 +307,7 @@ def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[st
 
 
 def _evaluations(plan: Plan, writer: Writer, tests: Mapping[str, tuple[str, dict[str, Any]]]) -> Rows:
-    """Write evaluate stages (name and section by the label of the table's row), and return their names by label."""
+    # `tests`: name and section of a stage by the label of its row
     missing = {"missing": "drop"} if plan.drop else {}
     for name, section in tests.values():
         writer.key(name, {"kind": "evaluate", **section, "data": "test", **missing}, 2)
@@ -328,7 +317,7 @@ def _evaluations(plan: Plan, writer: Writer, tests: Mapping[str, tuple[str, dict
 def _training(
     plan: Plan, *, batch: int | None = None, epochs: int | None = None, stops: bool = True, lr: float | None = None
 ) -> dict[str, Any]:
-    """Return epochs, batch and optimizer; without ``lr`` the engine's rule chooses the rate (docs/training.md)."""
+    # without `lr` the engine's rule chooses the rate (docs/training.md)
     section: dict[str, Any] = {"epochs": epochs or plan.epochs}
     if stops:
         # More validations where an epoch has few steps, and where a few hundred answers judge a small, cheap model.

@@ -16,11 +16,9 @@ from vlcli.runner.trial_step import rehearse
 from vlcli.starter.machine import seconds_a_picture, usual_seconds
 from vlcli.starter.plan import Plan
 
+# Speed that the cores beyond the first add where a control trains beside its model. A training that runs alone gains as
+# little from threads as it loses to the thread that loads its batches.
 _SECOND_CORE = 0.5
-"""Speed that the cores beyond the first add where a control trains beside its model.
-
-A training that runs alone gains as little from threads as it loses to the thread that loads its batches.
-"""
 _ROW = 4e-3  # seconds a training example costs in all rows beside the model
 _WRITTEN = 12  # forward passes that a caption costs in beam search
 _STAGE = 3.0  # seconds until a stage's process has started, two at a time
@@ -39,12 +37,10 @@ class Times:
 
     @property
     def total(self) -> float:
-        """Seconds of all stages, and of the start of the program."""
         return _START + self.extraction + self.training + self.evaluation
 
     @property
     def text(self) -> str:
-        """The total, and the kinds that take longest."""
         seconds = {"extraction": self.extraction, "training": self.training, "evaluation": self.evaluation}
         seconds = {name: value for name, value in seconds.items() if value >= 20}
         most = "at most " if self.stops and "training" in seconds else ""
@@ -53,20 +49,14 @@ class Times:
 
 
 def span(seconds: float) -> str:
-    """Return seconds, minutes or hours, rounded as an estimate should be."""
+    """Return seconds, minutes or hours, rounded as an estimate."""
     if seconds < 90:
         return f"{max(10, round(seconds / 10) * 10)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def times_of(plan: Plan, recipe: Recipe) -> Times:
-    """Estimate for a machine on which nothing else runs, and trainings that last to their bound.
-
-    docs/init.md compares with measured times.
-
-    Args:
-        recipe: the plan's. A step of each of its trainings is taken, on real examples with invented features.
-    """
+    """Estimate the times of a plan's recipe on an idle machine, by a step of each training (see docs/init.md)."""
     with TemporaryDirectory() as folder:
         trained, forward = _trained(recipe, plan, Path(folder))
     test = plan.parts["test"]
@@ -84,7 +74,7 @@ def times_of(plan: Plan, recipe: Recipe) -> Times:
 
 
 def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
-    """Return the seconds of all trainings, and those of a forward pass of one example in the last of them."""
+    # seconds of all trainings, and of a forward pass of one example in the last one
     kinds = {name: section.kind for name, section in recipe.stages.items()}
     counts: dict[str, int] = {}
     trained = forward = 0.0
@@ -105,7 +95,6 @@ def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
 
 
 def _step(context: StageContext, count: int, plan: Plan) -> float:
-    """Return the seconds of one step, loading included."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     regions = max(1, round(plan.candidates)) if plan.goal == "referring" else 36
     like = DataSpec(regions=regions, region_dim=2048 if plan.weights else 256)

@@ -14,11 +14,10 @@ NAMES, SCENES = "objectInfo150.txt", "sceneCategories.txt"
 
 
 class ADE20K(FolderReader):
-    """Pictures with the class of every pixel: 150 classes from 1, 0 for what has none; target ``scene``.
+    """Pictures with the class of every pixel: 1 to 150, 0 for pixels without class; target ``scene``.
 
-    Looks for ``images/{training,validation}/*`` and ``annotations/{training,validation}/*.png`` below the root, below
-    ``ADEChallengeData2016`` and below ``ade20k``. ``objectInfo150.txt`` names the classes, ``sceneCategories.txt`` the
-    scenes, where they are there.
+    Looks for ``images/{training,validation}/*`` and ``annotations/{training,validation}/*.png`` below the root,
+    ``ADEChallengeData2016`` and ``ade20k``; ``objectInfo150.txt`` may name the classes, ``sceneCategories.txt`` scenes.
 
     Args:
         split: training or validation (train, val).
@@ -34,7 +33,7 @@ class ADE20K(FolderReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        folders = folder.pictures.folders
+        folders = set(folder.pictures.folders)
         if not any(f"{home.removesuffix('annotations/training')}images/training" in folders for home in folders):
             return []
         what = "label maps of every pixel, as ADE20K has them: init writes no recipe of segmentation"

@@ -30,8 +30,7 @@ class Parquet(JsonLines):
 class HuggingFace(Parquet):
     """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
 
-    Pictures must be files that a column names: pictures inside the tables are refused, with the command that writes
-    them out.
+    A column must name the pictures' files; ``vlcli data unpack`` writes pictures inside the tables to files.
 
     Args:
         file: the folder under the root; None: the root.
@@ -44,7 +43,7 @@ class HuggingFace(Parquet):
 
 
 def shards(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in the first layout that has any."""
+    """Return the files of a split in the first layout that has any."""
     layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
     layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
     return next(filter(None, (sorted(folder.glob(layout)) for layout in layouts)), [])
@@ -61,13 +60,13 @@ def _plain(cell: Any, where: str) -> Any:
 
 
 def arrow_rows(file: Path, batch: int = 4096) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file, or of an Arrow stream or file; labels that ``datasets`` numbers, by name.
+    """Yield the rows of a Parquet file, an Arrow stream or an Arrow file, with the names of ``datasets``' labels.
 
     Args:
-        batch: rows of a Parquet file that are read at once; Arrow files are read as they were written.
+        batch: rows of a Parquet file read at once.
 
     Raises:
-        DataError: it is none of these, or damaged.
+        DataError: the file is none of these, or damaged.
     """
     for rows in _record_batches(file, batch):
         classes = _class_names(rows.schema)

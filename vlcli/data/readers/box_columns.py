@@ -11,14 +11,14 @@ from vlcli.plain import as_list
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 """torchvision's names: two corners; corner, width and height; centre, width and height."""
 Row = tuple[str, dict[str, Any]]
-"""Its place (``FILE:line``), and column -> cell."""
+"""Place of a row (``FILE:line``), and column -> cell."""
 
 
 def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where: str) -> list[float] | None:
-    """Return the box of a row as x1, y1, x2, y2 in pixels; None where its cells are empty.
+    """Return the box of a row as x1, y1, x2, y2 in pixels; None: its cells are empty.
 
     Args:
-        columns: four, or one whose cells are lists of four numbers, which may be written as text.
+        columns: four, or one of lists of four numbers, which may be text.
 
     Raises:
         DataError: a cell is no number, or some are empty.
@@ -43,11 +43,11 @@ def by_picture(
     picture: Callable[[dict[str, Any]], Any],
     lists: Callable[[dict[str, Any], str], dict[str, Any]],
 ) -> Iterator[Row]:
-    """Yield the first row of each picture, with lists of what all its rows hold.
+    """Yield the first row of each picture, with the joined ``lists`` of its rows.
 
     Args:
-        picture: what names the picture of a row.
-        lists: what a row, at its place, adds to the list of each of these columns.
+        picture: gives the name of a row's picture.
+        lists: gives column -> list for a row and its place.
     """
     merged: dict[Any, Row] = {}
     for where, row in rows:

@@ -29,14 +29,14 @@ class PascalVOC(LabelledBoxes):
     """Images with labelled boxes in Pascal VOC's XML files, one example an image.
 
     The parts are lists of names (``ImageSets/Main/{split}.txt``) or folders (``{split}/*.xml``); without either,
-    ``train`` is all of ``Annotations``. Pixels are counted from 1 in the files and from 0 here.
+    ``train`` is all of ``Annotations``. Files count pixels from 1; here they count from 0.
 
     Args:
-        split: train, val, trainval, test, or any other list's or folder's name.
-        folder: the folder of ``Annotations`` under the root; empty: the usual places.
+        split: train, val, trainval, test, or another list's or folder's name.
+        folder: folder of ``Annotations`` under the root; empty: the usual places.
         images: folder of the pictures; None: ``JPEGImages`` or ``images`` beside ``Annotations``, else that of the XML.
         classes: the classes in the order of their numbers; None: all that occur in the data set, sorted.
-        difficult: keep boxes marked as difficult; without them, detections there do not count, neither right nor wrong.
+        difficult: keep boxes marked as difficult; else detections there are neither right nor wrong.
     """
 
     paper: ClassVar[str] = "Everingham et al. 2010, The Pascal Visual Object Classes Challenge"
@@ -152,15 +152,14 @@ def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
 class YOLO(LabelledBoxes):
     """Images with labelled boxes in YOLO's text files, one example an image.
 
-    A line of ``labels/NAME.txt`` is a class number and the box's centre, width and height as shares of the picture (or
-    the corners of a polygon, whose box is taken). Pictures lie in ``images`` beside ``labels``, or beside their text
-    files.
+    A line of ``labels/NAME.txt`` is a class number and the box's centre, width and height as shares of the picture, or
+    the corners of a polygon, whose box is read. Pictures lie in ``images`` beside ``labels``, or beside their texts.
 
     Args:
-        split: train, val or test, as ``data.yaml`` names them; ``valid`` is ``val``.
-        data: the YAML file that says where pictures are and how classes are called, or the file of class names beside
-            them; None: ``data.yaml`` or ``dataset.yaml``. Without a YAML file, the parts are ``{split}/images``,
-            ``images/{split}`` or lists ``{split}.txt``, and else ``train`` is all of ``images``.
+        split: train, val or test, as in ``data.yaml``; ``valid`` is ``val``.
+        data: YAML file of the pictures' places and the classes' names, or file of class names; None: ``data.yaml`` or
+            ``dataset.yaml``. Without YAML, the parts are ``{split}/images``, ``images/{split}`` or lists
+            ``{split}.txt``, else ``train`` is all of ``images``.
         classes: names of the classes; None: those of the file, of ``classes.txt`` or of ``obj.names``.
     """
 
@@ -292,9 +291,9 @@ def _listed(home: Path, base: str, entry: str) -> list[Path]:
     if there is None or there.is_dir():
         folders = [] if there is None else walk(there)
         return [path / file for path, files in folders for file in files if is_picture_file(file)]
-    lines = filter(None, map(str.strip, read_text(there).splitlines()))
-    ends_of = {line: (home / end for end in _ends(line)) for line in lines}
-    return [next(filter(Path.is_file, paths), home / Path(line).name) for line, paths in ends_of.items()]
+    lines = dict.fromkeys(filter(None, map(str.strip, read_text(there).splitlines())))
+    ends_of = ((line, (home / end for end in _ends(line))) for line in lines)
+    return [next(filter(Path.is_file, paths), home / Path(line).name) for line, paths in ends_of]
 
 
 def _plain(path: Path) -> list[str]:  # Roboflow's "../train/images" is below the file that names it
@@ -315,11 +314,12 @@ def _labels_of(picture: Path) -> Path:
 
 def _yolo(line: str, where: str, classes: int, poses: bool) -> tuple[int, list[float]]:
     expected = f"a class from 0 to {classes - 1}, then centre, width and height (or corners) from 0 to 1"
-    values = [as_number(word) for word in line.split()]
-    label, *numbers = [value for value in values if value is not None] or [-1.0]
+    label, numbers = -1.0, list[float]()
+    with suppress(ValueError):
+        label, *numbers = map(float, line.split())
     polygon = len(numbers) > 5 and len(numbers) % 2 == 0 and not poses
-    shares = numbers if polygon else numbers[:4]
-    good = None not in values and len(numbers) >= 4 and all(-0.01 <= number <= 1.01 for number in shares)
+    shares = numbers if polygon else numbers[:4]  # what follows, as key points, may be nan
+    good = len(numbers) >= 4 and all(-0.01 <= number <= 1.01 for number in shares)
     if not good or not label.is_integer() or not 0 <= label < classes:
         raise DataError("The line is no box.", where=where, got=shown(line), expected=expected)
     if polygon:

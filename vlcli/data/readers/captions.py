@@ -22,9 +22,8 @@ from vlcli.plain import as_list
 class Captions(SplitFileReader):
     """Images with captions: a JSON list of ``{"image", "captions"}``, or an object of file name -> captions.
 
-    Captions are a list of sentences or one sentence; several rows may speak of one image, as in the lists of ALBEF,
-    BLIP and LAVIS (``{"image", "caption", "image_id"}``). A "caption" that is the path of its own image, as some copies
-    of Flickr30k have it, is passed over.
+    Captions are a sentence or a list; an image may have several rows, as in the lists of ALBEF, BLIP and LAVIS
+    (``{"image", "caption", "image_id"}``). Captions that are the path of their image (copies of Flickr30k) are skipped.
 
     Args:
         file: the file under the root; None: ``captions_{split}.json``.
@@ -83,7 +82,6 @@ class Captions(SplitFileReader):
 
 
 def _chosen(examples: list[Example], captions: str) -> list[Example]:
-    """Return the examples of all captions of an image, of the first, or one of which each epoch draws a caption."""
     if captions == "sample" and examples:
         first, *others = examples
         return [Example(first.images[0], first.text, first.images, choices=[str(one.text) for one in others])]
@@ -121,9 +119,8 @@ _TOKEN = re.compile(r"[^\t]+#\d+\t")
 class Flickr(SplitFileReader):
     """Images with captions in the token files of Flickr8k and Flickr30k: ``NAME.jpg#0<tab>caption`` a line.
 
-    The lists of the parts are for ``take``: ``in:Flickr_8k.trainImages.txt``.
-
     Args:
+        take: which images; ``in:Flickr_8k.trainImages.txt`` chooses a part by its list.
         file: the token file under the root; None: ``results_20130124.token``.
     """
 
@@ -161,10 +158,9 @@ class Karpathy(SplitFileReader):
     """Images with captions from a Karpathy split file, which holds all splits.
 
     Args:
-        split: train, restval, val or test, or several: ``[train, restval]`` is the usual training set of COCO; with
-            ``train`` alone, the pictures of restval are counted as left out.
+        split: train, restval, val or test, or several; the usual training set of COCO is ``[train, restval]``.
         file: the split file under the root; None: the only ``dataset_*.json`` in ``karpathy/`` or the root.
-        images: folder of the pictures; ``filepath`` (COCO's val2014/) is looked for in it, then plain names.
+        images: folder of the pictures, with subfolders ``filepath`` (COCO's val2014/) or without.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
     """
 
@@ -235,10 +231,8 @@ def _recognised(folder: Folder, name: str, content: Any) -> Recognised:
 
 
 def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str]]:
-    """Read the captions of every picture of a file.
-
-    Formats: COCO's annotations, Karpathy's split files, a list of ``{"image", "captions"}``, an object of file name ->
-    captions, and plain text with one picture's caption a line.
+    """Read the captions of every picture of a file: COCO's annotations, Karpathy's split files, lists or objects as
+    :class:`Captions` reads them, or plain text with a picture's caption a line.
     """
     path = path.expanduser().absolute()
     if _is_json(path):
@@ -256,7 +250,7 @@ def _is_json(path: Path) -> bool:
         return False
     try:  # a sentence may begin with a bracket
         json.JSONDecoder().raw_decode(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return path.suffix == ".json"
     return True
 

@@ -1,6 +1,5 @@
 """Decides what the cells of a column are, and reads a cell: names, labels, boxes, answers, names of files."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,30 +21,25 @@ from vlcli.plain import as_list
 
 TYPES = ("number", "text", "list")
 ROLES = ("label", "answers", "box_labels")
-"""The columns whose cells are classes or answers."""
+"""Columns of classes or answers."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
-"""A number as everybody writes it: ``007``, ``1e3``, ``NA``, ``null`` and ids of twenty digits are text."""
+"""Text that is a number; ``007``, ``1e3``, ``NA``, ``null`` and ids of twenty digits are none."""
 _SPLITS = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 _SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """Type of the cells of a column.
+    """Type of the cells of a column."""
 
-    Attributes:
-        number: whether every value is a number: 1, 1.0 and "1" are one; else each is the text that it is.
-        listed: whether cells that a file writes as text are JSON lists or objects.
-    """
-
-    number: bool
-    listed: bool = False
+    number: bool  # values are numbers (1, 1.0 and "1" are equal), else text
+    listed: bool = False  # cells that a file writes as text are JSON lists or objects
 
     def __str__(self) -> str:
         return ("lists of " if self.listed else "") + ("numbers" if self.number else "text")
 
     def value(self, cell: Any) -> Any:
-        """Return the one form of a cell, or of the values in it. Raises ValueError: it is not of this type."""
+        """Convert a cell, or the values in it, to this type. Raises ValueError: it has another."""
         if isinstance(cell, str) and self.listed and (cell := _structure(cell)) is None:
             raise ValueError
         if isinstance(cell, list):
@@ -69,11 +63,10 @@ class ColumnType:
 
 
 def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
-    """Return the type of a column: numbers or lists where all cells that hold anything are, else text.
+    """Return the type of a column: numbers or lists if all filled cells are, else text; None: no cell is filled.
 
     Args:
-        as_text: whether the file writes every cell as text (CSV). Where it has types of its own (JSON), these say which
-            cells are lists, and the type is that of the words in lists and outside.
+        as_text: whether the file writes every cell as text (CSV), or has lists of its own (JSON).
     """
     filled, listed, numbers = False, False, True
     for cell in cells:
@@ -88,7 +81,7 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
 
 
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
-    """Yield the files of a data set's other splits: those whose path has another split's name in the same places."""
+    """Yield the files of other splits: those whose paths differ in the name of the split alone."""
     inner = str(file.relative_to(root)) if file.is_relative_to(root) else ""
     if hit := _SPLIT.search(inner):
         others = (root / _SPLIT.sub(name.title() if hit[0].istitle() else name, inner) for name in _SPLITS)
@@ -96,7 +89,7 @@ def other_splits(file: Path, root: Path) -> Iterator[Path]:
 
 
 def check_types(types: dict[str, str]) -> None:
-    """Refuse types that are none."""
+    """Check the option ``types``. Raises DataError: a role or a type is unknown."""
     for role, kind in types.items():
         if role not in ROLES or kind not in TYPES:
             got, expected = shown(f"{role}: {kind}"), f"{', '.join(ROLES)}: one of {', '.join(TYPES)}"
@@ -104,7 +97,7 @@ def check_types(types: dict[str, str]) -> None:
 
 
 def decisions(reader: Any) -> list[str]:
-    """Return lines on what a reader of tables decided of its columns; none of other readers."""
+    """Return lines on the types of a table's columns; none of other readers."""
     return list(reader.decisions()) if hasattr(reader, "decisions") else []
 
 
@@ -126,24 +119,24 @@ def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
 
 
 def word(cell: Any, where: str, column: str) -> str:
-    """Return a name or an id: text, or a whole number."""
+    """Check a name or an id: text, or a whole number."""
     return str(cell) if type(cell) is int else sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:
-    """Return a class: a word or a finite number; true and false are 1 and 0."""
+    """Check a class: a word or a finite number; true and false are 1 and 0."""
     if isinstance(cell, bool):
         return int(cell)
-    if isinstance(cell, str) or (isinstance(cell, int | float) and math.isfinite(cell) and abs(cell) < 2**63):
+    if isinstance(cell, str) or (isinstance(cell, int | float) and abs(cell) < 2**63):
         return cell
     what, expected = f"The field {column!r} is no label.", "a word or a finite number"
     raise DataError(what, where=where, got=shown(cell), expected=expected)
 
 
 def box(cell: Any, where: str) -> list[float]:
-    """Return one box, x1 y1 x2 y2 in pixels."""
+    """Check one box: x1, y1, x2, y2 in pixels, with an area."""
     numbers = cell[0] if isinstance(cell, list) and len(cell) == 1 else cell
-    if not is_box(numbers) or not all(map(math.isfinite, numbers)):
+    if not is_box(numbers) or not all(abs(number) < 2**63 for number in numbers):
         expected = "[x1, y1, x2, y2] in pixels"
         raise DataError("The box is not understood.", where=where, got=shown(cell), expected=expected)
     x1, y1, x2, y2 = map(float, numbers)
@@ -155,12 +148,7 @@ def box(cell: Any, where: str) -> list[float]:
 
 
 def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> BoxList:
-    """Return boxes with their classes.
-
-    Args:
-        boxes: lists of four numbers in pixels.
-        known: the words that classes are numbered by; empty where they are numbers.
-    """
+    """Return boxes (x1, y1, x2, y2 in pixels) with their classes, numbered by ``known`` words unless that is empty."""
     try:
         array = np.array(boxes, np.float32).reshape(-1, 4)
     except (ValueError, TypeError, OverflowError):
@@ -178,13 +166,13 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
 
 
 PLAIN = {"answer_form": "plain"}
-"""Target of answers in other languages than English: their spelling is not changed any more."""
+"""Target of answers in other languages than English, whose spelling stays."""
 
 
 def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
-    """Return the targets of an answers cell: one answer, a list of people's, or an object answer -> score."""
+    """Return the targets of a cell: one answer, a list of people's answers, or an object answer -> score."""
     form = table_form if english else plain_form
-    if isinstance(cell, dict) and all(isinstance(s, int | float) and abs(s) < math.inf for s in cell.values()):
+    if isinstance(cell, dict) and all(isinstance(score, int | float) and abs(score) < 2**63 for score in cell.values()):
         scores: dict[str, float] = {}
         for answer, score in cell.items():  # of two answers that are spelt alike, the higher score
             spelt = form(str(answer))
@@ -200,10 +188,10 @@ def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
 
 
 def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
-    """Return the targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
+    """Return the targets of a question with choices: ``choices``, and of a known answer ``choice`` and ``answers``.
 
     Args:
-        correct: the right one, its place counted from 0, or its letter (A is the first); None: unknown.
+        correct: the right choice, its place from 0, or its letter from A; None: unknown.
     """
     words = [str(item) for item in items]
     if len(words) < 2:
@@ -226,14 +214,14 @@ _FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "
 
 
 class SeveralLabels:
-    """Reads which classes a row has, by their names.
+    """Reads the classes of a row, by their names.
 
     Args:
-        columns: of flags (0 or 1, false or true; empty: unknown; -1 too, but 0 where no cell is 0), one a class;
-            or a single one of names.
+        columns: a column of flags for each class (0 or 1, false or true; empty: unknown; -1: unknown if any cell is 0,
+            else 0), or a single column of names.
         names: in the order of their numbers; empty: the columns, or all names that occur, sorted.
-        separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
-        rows: all of them, which say the names that occur, and what -1 means in columns of flags.
+        separator: between names in a cell, unless it holds a JSON list; an empty cell has no classes.
+        rows: all rows, for the names that occur and the meaning of -1.
     """
 
     def __init__(self, columns: list[str], names: list[str], separator: str, rows: Iterable[Row]) -> None:
@@ -246,7 +234,7 @@ class SeveralLabels:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
-        """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
+        """Return the targets of a row: ``labels``, and ``unknown_labels`` of missing flags."""
         if len(self.columns) == 1:
             words = self._words(row)
             if unknown := [word for word in words if word not in self.names]:
@@ -277,12 +265,12 @@ _FIELD = re.compile(r"\{([^{}:]+)(?::0?([0-9]{1,3}))?\}")
 
 
 def is_template(name: str) -> bool:
-    """Return whether the name of a column is a template instead."""
+    """Return whether a column's name is a template such as ``{id}.jpg``."""
     return _FIELD.search(name) is not None
 
 
 def fields_of(name: str) -> list[str]:
-    """Return the columns that a template uses; the name itself where it is none."""
+    """Return the columns of a template; the name itself where it is none."""
     return [field[1] for field in _FIELD.finditer(name)] or [name]
 
 
@@ -290,8 +278,8 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
     """Return the file name of a row.
 
     Args:
-        template: text with ``{column}``, or ``{column:012}`` for a number with zeros in front up to that many digits;
-            where the template goes on, the ending of a cell that is a picture's name is left out.
+        template: text with ``{column}``, or ``{column:012}`` for a number of twelve digits; before a template's own
+            ending, a cell loses that of a picture.
     """
 
     def value(field: re.Match[str]) -> str:
@@ -311,12 +299,9 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
 
 
 def class_names_of(file: Path) -> tuple[int, list[str]]:
-    """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
+    """Return the number of the first class (0 or 1) and the names in a file of a class a line.
 
-    Lines may be numbered from 0 or 1, before the name or behind it (``/a/abbey 0``).
-
-    Returns:
-        The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
+    Lines may be numbered from 0 or 1, before the name (CUB-200) or behind it (``/a/abbey 0``).
     """
     first, names = 0, list(filter(None, map(str.strip, read_text(file).splitlines())))
     before = [line.partition(" ")[::2] for line in names]

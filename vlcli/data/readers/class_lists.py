@@ -18,7 +18,7 @@ _LINE = re.compile(r"(\S.*?)(?:\s+([+-]?[01]))?")
 _ABOUT = re.compile(r"readme|licen[sc]e", re.IGNORECASE)
 _PART = re.compile(r"(.+)_([a-z]+)\.txt", re.IGNORECASE)
 _TRIED, _NAMED = 50, 0.9
-"""Lines of a file at which ``init`` looks, and the share that must name pictures of the folder."""
+"""Lines of a file at which ``init`` looks, and their share that must name pictures of the folder."""
 _MOST_PARTS = 4
 """Lists of the parts themselves beside those of their classes."""
 
@@ -26,12 +26,11 @@ _MOST_PARTS = 4
 class ClassLists(Table):
     """Pictures with classes: for each class a text file that lists its pictures, one a line.
 
-    A number below 0 after a picture says that it lacks the class (PASCAL VOC's ``ImageSets/Main``; 0, a difficult one
-    there, counts as having it). The columns are ``image`` and ``label``; ``label: [label]`` gives a picture every class
-    of which a file lists it, or none (task ``multi-label``).
+    -1 after a picture: it lacks the class (PASCAL VOC's ``ImageSets/Main``; 0, difficult, has it). The columns are
+    ``image`` and ``label``; with ``label: [label]`` a picture has all its classes, or none (task ``multi-label``).
 
     Args:
-        file: the files under the root; ``{class}`` in their name is the class.
+        file: the files under the root; ``{class}`` in their names is the class.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{class}_{split}.txt",)
@@ -88,7 +87,6 @@ def _in_folder(folder: Folder, home: PurePosixPath, names: list[str]) -> Recogni
 
 
 def _lists(template: Path) -> dict[Path, str]:
-    """Return the class of every list that fits a template, by file; files that tell of the data are none."""
     front, _, back = template.name.partition("{class}")
     files = sorted(template.parent.glob(f"{front}*{back}"))
     names = {file: file.name[len(front) : len(file.name) - len(back)] for file in files}
@@ -97,7 +95,7 @@ def _lists(template: Path) -> dict[Path, str]:
 
 
 def _pictures(lists: dict[Path, str], encoding: str = "utf-8") -> Iterator[tuple[str, str, list[str]]]:
-    """Yield where each picture is named first, its name, and its classes."""
+    """Yield each picture's first place, name and classes."""
     pictures: dict[str, tuple[str, str, list[str]]] = {}
     for file, name in lists.items():
         for where, line in numbered_lines(file, encoding):
@@ -109,7 +107,6 @@ def _pictures(lists: dict[Path, str], encoding: str = "utf-8") -> Iterator[tuple
 
 
 def _naming(folder: Folder, list_file: str, names: list[str]) -> Naming | None:
-    """Return how a list names pictures of the folder; None where it names few."""
     beside = (folder.root / list_file).parent
     if any(" " in name or "\t" in name for name in names) and not all(map(folder.is_picture, names)):
         return None  # a table of two columns

@@ -36,19 +36,16 @@ class _Coco(SplitFileReader):
         return [folder.with_images(data, [name for names in images.values() for name in names])]
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
-        """Return file name by the number of the image."""
         rows = by_id(value(content, "images", list, str(where)), "id", f"{where}: images")
         return {key: _file_name(row) for key, row in rows.items()}
 
     def miniature_images(self, file: Path, miniature: Miniature) -> dict[int, str]:
-        """Draw the pictures of a file and return their names by number."""
         year = file.stem.rpartition("_")[2]
         part = {"val2014": "val2014-val"}.get(year, year if year[-1:].isdigit() else str(file))
         folder, start = (year, f"COCO_{year}_") if year.endswith("2014") else ("", "")
         return miniature.pictures(part, self.image_folder / folder, f"{start}{{:012d}}.jpg", 2 * PICTURES)
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
-        """Return the image id of an annotation."""
         number = value(row, "image_id", (int, str), where)
         if number not in names:
             what = "An annotation speaks of an image that the file does not list."
@@ -57,7 +54,7 @@ class _Coco(SplitFileReader):
 
 
 def _file_name(row: dict[str, Any]) -> str:
-    return str(row.get("file_name") or f"{str(row['id']).zfill(12)}.jpg")
+    return str(row.get("file_name") or f"{str(row.get('id', '')).zfill(12)}.jpg")
 
 
 class CocoCaptions(_Coco):
@@ -112,9 +109,9 @@ class CocoCaptions(_Coco):
 
 
 class CocoClasses(_Coco):
-    """Images with a category each and no boxes, in COCO's format, as iNaturalist and iWildCam have them.
+    """Images with categories and no boxes, in COCO's format (iNaturalist, iWildCam), one example an annotation.
 
-    One example an annotation. Target ``label``, numbered from 0 in the order of ``categories``.
+    Target: ``label``, from 0 in the order of ``categories``.
 
     Args:
         file: annotation file under the root; None: ``{split}2019.json`` and the like.
@@ -155,7 +152,6 @@ class CocoClasses(_Coco):
 
 
 def _kinds(content: dict[str, Any], file: Path) -> dict[Any, str]:
-    """Return the names of the categories by their numbers."""
     rows = by_id(value(content, "categories", list, str(file)), "id", f"{file}: categories")
     return {key: str(row.get("name", key)) for key, row in rows.items()}
 
@@ -163,15 +159,14 @@ def _kinds(content: dict[str, Any], file: Path) -> dict[Any, str]:
 class CocoInstances(_Coco):
     """Images with labelled boxes in COCO's format, one example an image.
 
-    ``boxes()`` gives them for extraction or training; classes are numbered from 0 in the order of ``categories``. Where
-    annotations list ``attributes`` (ids in ``attribute_categories``), one attribute a box is made of them: the product
-    over their supercategories, such as "red small". A box whose width or height is not above 0 is left out and counted;
-    its picture keeps the others.
+    Classes are numbered from 0 in the order of ``categories``. Of listed ``attributes`` (ids in
+    ``attribute_categories``), a box has one: the product over their supercategories, such as "red small". Boxes whose
+    width or height is not above 0 are left out and counted.
 
     Args:
         images: folder that the file names are relative to.
         crowds: keep crowd boxes.
-        empty: keep images without boxes too: true of complete files, where no annotation means no object.
+        empty: keep images without boxes: true of complete files, where no annotation means no object.
     """
 
     paper: ClassVar[str] = "Lin et al. 2014, Microsoft COCO"
@@ -265,13 +260,13 @@ class CocoInstances(_Coco):
 
 
 class BoxesBeside(SplitFileReader):
-    """Base of readers whose pictures may have a COCO instances file of their own, one a split.
+    """Base of readers whose pictures may have a COCO instances file, one a split.
 
     Args:
-        boxes: COCO instances file of the pictures, for regions at given boxes; None: the usual one, where it is there.
+        boxes: COCO instances file, for regions at given boxes; None: the usual one, if it exists.
 
     Attributes:
-        usual_boxes: its path under the root; ``{split}`` is filled in.
+        usual_boxes: path of the usual one under the root; ``{split}`` is filled in.
     """
 
     usual_boxes: ClassVar[str] = ""

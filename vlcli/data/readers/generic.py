@@ -18,16 +18,14 @@ from vlcli.plain import as_list, comma_list
 class JsonLines(Table):
     """One's own data: a JSON object a line, columns named by parameters.
 
-    A column that a row lacks, or holds null in, is not used for that row: ``"text": null`` is an example without a
-    sentence. ``image`` may hold a list of files, ``boxes`` a list of
-    ``[x1, y1, x2, y2]`` in pixels, ``answers`` an object answer -> score, a list of people's answers (soft scores by
-    VQA's rule) or one answer.
+    A column that is absent or null is not used for that row: ``"text": null`` is an example without a sentence.
+    ``image`` may hold a list of files, ``boxes`` a list of ``[x1, y1, x2, y2]`` in pixels, ``answers`` an object
+    answer -> score, a list of people's answers (soft scores by VQA's rule) or one answer.
 
     Args:
         file: the file under the root; None: ``{split}.jsonl``.
-        each: column that holds a list of objects, such as ``qa_pairs``: each is a row, with the other columns of the
-            object that holds it. Several columns, such as ``[questions, answers]``, hold lists of one length, of which
-            the entries at a place are a row. None: none.
+        each: column of lists of objects, such as ``qa_pairs``: each object is a row, with the other columns. Several
+            columns, such as ``[questions, answers]``, hold lists of one length, whose entries at a place are a row.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
@@ -69,9 +67,9 @@ class JsonLines(Table):
 class Json(JsonLines):
     """One's own data: a JSON document that is a list of objects, or holds one; columns named by parameters.
 
-    Of an object of objects the values are rows. Of an object that holds lists of objects all lists are read where they
-    have the same fields, else the first. These rows have the column ``key``: the name of the object or list. Rows that
-    are lists have the columns ``column1``, ``column2`` and so on.
+    Of an object of objects, the values are rows; of an object of lists of objects, entries of all lists if they have
+    the same fields, else of the first. The column ``key`` is the name of the object or list. Rows that are lists have
+    the columns ``column1``, ``column2`` and so on.
 
     Args:
         file: the file under the root; None: ``{split}.json``.
@@ -94,8 +92,8 @@ class Json(JsonLines):
 class Csv(Table):
     """One's own data: a CSV table with a header, columns named by parameters.
 
-    ``box``, ``boxes`` and ``choices`` are JSON; ``box_labels`` and ``answers`` are JSON lists or objects where all
-    cells of the column are, else plain words.
+    ``box``, ``boxes`` and ``choices`` are JSON; ``box_labels`` and ``answers`` are JSON lists or objects if all cells
+    are, else words.
 
     Args:
         file: the file under the root; None: ``{split}.csv``.
@@ -156,7 +154,7 @@ class Csv(Table):
 class MetadataFolder(Csv):
     """Pictures with a table beside them: Hugging Face's ``imagefolder`` with metadata.jsonl or metadata.csv.
 
-    The file names of pictures are relative to the table. Pictures that it does not name are not read.
+    File names are relative to the table; only pictures that it names are read.
 
     Args:
         file: the table under the root; None: ``{split}/metadata.jsonl`` or ``.csv``, or one without the folder.

@@ -23,9 +23,8 @@ _PET = re.compile(r"(\S+_\d+)\s+([1-9]\d*)(?:\s+[1-9]\d*){2}")
 class StanfordCars(FolderReader):
     """Stanford Cars: 196 makes of cars, from the devkit's .mat files or from tables.
 
-    Reads ``devkit/cars_{split}_annos.mat`` (for test also ``..._withlabels.mat``) with ``devkit/cars_meta.mat``, else
-    ``cars_annos.mat``, else ``anno_{split}.csv`` (file, x1, y1, x2, y2, class) with ``names.csv``. Target ``label``,
-    numbered from 0.
+    Reads ``devkit/cars_{split}_annos.mat`` (test: ``..._withlabels.mat``) and ``devkit/cars_meta.mat``, or
+    ``cars_annos.mat``, or ``anno_{split}.csv`` (file, x1, y1, x2, y2, class), ``names.csv``. Target: ``label`` from 0.
 
     Args:
         split: train or test.
@@ -110,10 +109,9 @@ class StanfordCars(FolderReader):
 
 
 class CUB200(FolderReader):
-    """Caltech-UCSD Birds 200-2011: 200 kinds of birds.
+    """Caltech-UCSD Birds 200-2011: 200 kinds of birds; target ``label`` from 0.
 
-    Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``. Target ``label``,
-    numbered from 0.
+    Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``.
 
     Args:
         split: train or test.
@@ -162,7 +160,7 @@ class OxfordPets(FolderReader):
     """Oxford-IIIT Pet: 37 breeds of cats and dogs.
 
     Reads ``annotations/trainval.txt`` and ``annotations/test.txt`` (``Abyssinian_100 1 1 1``: picture, class, species,
-    breed) and the pictures in ``images``. Target ``label``, numbered from 0; a class is called by its pictures' names.
+    breed) and the pictures in ``images``. Target: ``label`` from 0; the pictures' names name the classes.
 
     Args:
         split: trainval or test.
@@ -179,7 +177,7 @@ class OxfordPets(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         files = folder.files("trainval.txt", "test.txt")
-        lists = [name for name in files if all(map(_PET.fullmatch, folder.lines(name, 5)))]
+        lists = [name for name in files if (lines := folder.lines(name, 5)) and all(map(_PET.fullmatch, lines))]
         if not any(name.endswith("trainval.txt") for name in lists):
             return []
         home, columns = str(PurePosixPath(lists[0]).parent.parent), {"image": "first word", "label": "second word"}
@@ -213,11 +211,7 @@ def _pets(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def matrix(file: Path, name: str) -> list[Any]:
-    """Read one variable of a MATLAB file as a list.
-
-    Raises:
-        DataError: the file cannot be read, or lacks it.
-    """
+    """Read a variable of a MATLAB file as a list. Raises DataError: the file cannot be read, or lacks the variable."""
     from scipy.io import loadmat
 
     try:
@@ -244,10 +238,9 @@ _FLOWERS = ("imagelabels.mat", "setid.mat")
 
 
 class OxfordFlowers(FolderReader):
-    """Oxford 102 Flowers: 102 kinds of flowers.
+    """Oxford 102 Flowers: 102 kinds of flowers without names; target ``label`` from 0.
 
-    Reads ``imagelabels.mat``, ``setid.mat`` and the pictures ``image_00001.jpg`` in ``jpg`` beside them, else in the
-    folder itself. Target ``label``, numbered from 0; the files have no names of the classes.
+    Reads ``imagelabels.mat``, ``setid.mat`` and the pictures ``image_00001.jpg`` in ``jpg`` or beside the files.
 
     Args:
         split: train, val or test.
@@ -290,14 +283,13 @@ SOLUTION = "LOC_val_solution.csv"
 class ImageNet(FolderReader):
     """Pictures sorted into a folder for each class (ImageNet), or ILSVRC's layout with its table of validation labels.
 
-    Looks for ``{split}/CLASS/*`` below the root, below ``imagenet`` and below ``ILSVRC/Data/CLS-LOC``; validation
-    pictures that lie in one flat folder take their classes from ``LOC_val_solution.csv``. Classes are numbered in the
-    order of their names; target ``label``.
+    Looks for ``{split}/CLASS/*`` below the root, ``imagenet`` and ``ILSVRC/Data/CLS-LOC``; flat validation pictures
+    take their classes from ``LOC_val_solution.csv``. Target: ``label``, in the order of the classes' names.
 
     Args:
-        split: train, val, or any other folder's name.
-        folder: where the splits lie, under the root; empty: the usual places.
-        classes: read only these (a list of folder names), numbered in the order given.
+        split: train, val, or another folder's name.
+        folder: folder of the splits under the root; empty: the usual places.
+        classes: read only these folders, numbered in the order given.
     """
 
     paper: ClassVar[str] = "Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge"

@@ -34,9 +34,8 @@ class _Pairs(SplitFileReader):
 
     Args:
         images: folder of the pictures.
-        names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
-            front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
-            fits most rows.
+        names: names of their files: ``column`` (the list's third column), ``row`` (row number, zeros in front or not),
+            ``url`` (last part of the address), ``crc32`` or ``md5`` of the address; ``auto``: what fits most rows.
 
     Attributes:
         published: usual paths of the list under the root, by split.
@@ -54,7 +53,6 @@ class _Pairs(SplitFileReader):
         return self.lists()
 
     def lists(self) -> list[Path]:
-        """Return the lists, one a split."""
         if self.file is not None:
             return super().files()
         if unknown := [name for name in self.split_names if name not in self.published]:
@@ -63,14 +61,14 @@ class _Pairs(SplitFileReader):
         return [self._file_for(name, None, self.published[name]) for name in self.split_names]
 
     def miniature_pairs(self, file: Path, miniature: Miniature) -> Iterator[tuple[str, str]]:
-        """Yield addresses and sentences, and draw their pictures, each called by the checksum of its address."""
+        """Yield addresses and sentences, and draw their pictures, called by the checksums of the addresses."""
         for n in miniature.numbers(file.stem):
             url = f"http://example.org/{n}.jpg"
             miniature.picture(self.image_folder / f"{zlib.crc32(url.encode())}.jpg")
             yield url, miniature.sentence(n)
 
     def rows(self, file: Path) -> Iterator[Row]:
-        """Read the pairs of a list, in its order; called by :meth:`stream`."""
+        """Read the pairs of a list; called by :meth:`stream`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how {file} is read")
 
     def listed_folders(self) -> list[Path]:
@@ -123,8 +121,8 @@ class _Pairs(SplitFileReader):
 class ConceptualCaptions(_Pairs):
     """Conceptual Captions 3M and 12M: a .tsv of captions and addresses, and a folder of fetched pictures.
 
-    Columns may stand in either order; the address is the one that looks like it. Pairs whose picture is not in the
-    folder are left out and counted; where there is no folder at all, the feature store decides.
+    Columns may stand in either order. Pairs without a picture in the folder are left out and counted; without a folder,
+    the feature store decides.
 
     Args:
         split: ``train`` and ``val`` (3M), ``12m``.
@@ -163,12 +161,12 @@ class ConceptualCaptions(_Pairs):
 class SBU(_Pairs):
     """SBU Captioned Photos: the list of addresses and captions, and a folder of fetched pictures.
 
-    Read are the two published text files, line by line, and ``sbu-captions-all.json``. Pairs whose picture is not in
-    the folder are left out and counted; where there is no folder at all, the feature store decides.
+    Reads the two published text files, or ``sbu-captions-all.json``. Pairs without a picture in the folder are left out
+    and counted; without a folder, the feature store decides.
 
     Args:
         split: there is only one.
-        file: the list of addresses (that of captions beside it), or the .json; None: their published names.
+        file: the list of addresses, with that of captions beside it, or the .json; None: the published names.
     """
 
     paper: ClassVar[str] = "Ordonez et al. 2011, Im2Text: Describing Images Using 1 Million Captioned Photographs"
@@ -209,7 +207,7 @@ class SBU(_Pairs):
 
 
 def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
-    """Return the ways in which a picture's id may follow from its row, the likeliest first."""
+    """Return the functions from a row to its picture's id by the option ``names``, the likeliest first."""
     widths = sorted({len(stem) for stem in islice(listed, SAMPLE) if stem.isdigit()}, reverse=True)
 
     def by_row(row: Row) -> str:
@@ -226,10 +224,7 @@ def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
 
 
 def listing(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return every file under a folder by its name without extension, as a path from there; and the second of a name.
-
-    Files may lack an extension: some tools name pictures by a number alone.
-    """
+    """Return the path from a folder of every file below it by name without extension (if any), and of second files."""
     paths: dict[str, str] = {}
     twice: dict[str, str] = {}
     for home, names in walk(folder):

@@ -2,33 +2,32 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from itertools import product
+from collections.abc import Iterable, Iterator
+from itertools import product, repeat
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Reader
+from vlcli.data import Example, Folder
 from vlcli.data.files import grouped, index_images, inside
 from vlcli.data.miniature import PICTURES, Miniature
-from vlcli.data.readers.split_file import require_folders
+from vlcli.data.readers.split_file import StreamReader, require_folders
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.errors import DataError
-from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
 _LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
 """Folders of pictures that label the pixels of other pictures."""
 
 
-class ImageFolder(Reader):
-    """A folder of pictures, subfolders included, without text: for extraction, or classes by subfolder or name.
+class ImageFolder(StreamReader):
+    """A folder of pictures and its subfolders, without text: for extraction, or classes by subfolder or name.
 
     Args:
         split: fills ``{split}`` in ``images``.
         images: the folder under the root.
-        label: number the subfolders as classes (``ImageNet``'s layout), sorted by name.
-        classes: a class is the ``first`` subfolder, or ``all``, the path of the folder that holds the picture, or
-            ``name``, the words before the number that ends the picture's name (``cat.0.jpg``).
+        label: number the classes (subfolders: ``ImageNet``'s layout), sorted by name.
+        classes: the ``first`` subfolder; ``all``: the path of the picture's folder; or ``name``: the words before the
+            number that ends the picture's name (``cat.0.jpg``).
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
@@ -103,20 +102,18 @@ class ImageFolder(Reader):
     def require(self) -> None:
         require_folders(self.folders, "point `root` at the folder that holds it, or name it: images=FOLDER")
 
-    def read(self) -> list[Example]:
+    def stream(self) -> Iterator[Example]:
         paths = [(folder, path) for folder in self.folders for some in index_images(folder).values() for path in some]
         paths.sort(key=lambda pair: str(pair[1]))
-        self._names = sorted({self._class_of(*pair) for pair in paths}) if self.with_label else []
-        return [self._example(*pair) for pair in paths]
+        kinds = [self._class_of(*pair) for pair in paths] if self.with_label else []
+        self._names = sorted(set(kinds))
+        numbers = {kind: number for number, kind in enumerate(self._names)}
+        for (_, path), kind in zip(paths, kinds or repeat(""), strict=False):
+            yield self.labelled(path, numbers.get(kind))
 
     def label_names(self) -> list[str]:
         self.examples()
         return self._names
-
-    def _example(self, folder: Path, path: Path) -> Example:
-        name = self.note(image_id(path), str(path.absolute()))
-        targets = {"label": self._names.index(self._class_of(folder, path))} if self.with_label else {}
-        return Example(name, None, [name], targets=targets)
 
     def _class_of(self, folder: Path, path: Path) -> str:
         if self.classes == "name":
@@ -139,12 +136,12 @@ _CAMERAS = re.compile(
 
 
 def word_before_number(stem: str) -> str:
-    """Return the words before the number that ends a name; empty where a name has another form."""
+    """Return the words before the number that ends a name; empty for other names."""
     return hit[1] if (hit := _WORD.fullmatch(stem)) else ""
 
 
 def _classes_by_name(folder: Folder) -> list[Recognised]:
-    """Return pictures called by their classes and a number (``cat.0.jpg``): in one folder, or in those of parts."""
+    """Return pictures called by classes and numbers (``cat.0.jpg``), in one folder or in folders of the parts."""
     paths = map(PurePosixPath, folder.pictures.paths)
     words = grouped((str(path.parent), word_before_number(path.stem)) for path in paths)
     homes = sorted(home for home, some in words.items() if all(some))
@@ -166,7 +163,7 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
 
 
 def _is_divided(paths: Iterable[str], base: str) -> bool:
-    """Return whether folders in folders hold the pictures whose names begin with theirs (``0/2/f/02f6f33d.jpg``)."""
+    """Return whether the names of pictures begin with those of their folders (``0/2/f/02f6f33d.jpg``)."""
     return all(
         len(folders) > 1 and max(map(len, folders)) <= 2 and name.startswith("".join(folders))
         for *folders, name in (PurePosixPath(path).relative_to(base).parts for path in paths)
@@ -174,7 +171,7 @@ def _is_divided(paths: Iterable[str], base: str) -> bool:
 
 
 def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
-    """Choose the parts by lists of CLASS/PICTURE, where the folder has them: text files named after the parts."""
+    """Choose the parts by lists of CLASS/PICTURE, if files named after the parts hold such lists."""
     lists: dict[str, str] = {}
     others: list[str] = []
     names = folder.files("*.txt", "*.lst", "*.list", "*.json")

@@ -21,17 +21,16 @@ SUFFIXES = (".txt", ".jsonl", ".json", "")
 class PlainText(StreamReader):
     """Text files for language modelling alone, one example as long as the model takes.
 
-    Layouts: one sentence or paragraph a line (BookCorpus); documents between ``<doc ...>`` and ``</doc>`` (Wikipedia as
-    WikiExtractor leaves it); JSON lines with ``text``. Blank lines and document marks end a document. Sentences of a
-    document follow one another in an example until it is full; with ``across`` the next document goes on in it.
+    Layouts: a sentence or paragraph a line (BookCorpus); documents between ``<doc ...>`` and ``</doc>`` (Wikipedia by
+    WikiExtractor); JSON lines with ``text``. Blank lines and marks end a document, whose sentences fill examples.
 
     Args:
         split: fills ``{split}`` in ``files``.
         files: files or folders under the root, ``*`` allowed; None: ``text/{split}*``, else ``text``.
         across: whether an example may go on in the next document.
-        pieces: pieces an example, specials included; None: the model's text length.
+        pieces: word pieces of an example, special tokens included; None: the model's text length.
         images: not used.
-        take: not used: there are no images.
+        take: not used.
     """
 
     paper: ClassVar[str] = "VLMo, Bao et al. 2022, section 4.1 (Wikipedia and BookCorpus)"

@@ -25,12 +25,12 @@ class _File(SplitFileReader):
             yield from self.of_row(row, where, file)
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """Return the examples of one row; called by :meth:`read_file`."""
+        """Return the examples of a row; called by :meth:`read_file`."""
         raise NotImplementedError(f"{type(self).__name__} does not define of_row()")
 
 
 class SugarCrepe(_File):
-    """SugarCrepe: a picture with its caption and one that a small change makes false, two examples an item.
+    """SugarCrepe: a picture with its caption and one made false by a small change, two examples an item.
 
     Targets: ``item``, ``part`` (0 the caption, 1 the false one) and ``kind`` (the file's name: ``swap_obj``).
 
@@ -55,9 +55,7 @@ class SugarCrepe(_File):
 
 
 class POPE(_File):
-    """POPE: whether an object is in the picture, asked of objects that are and of objects that are not.
-
-    Targets: ``label`` (0 no, 1 yes) for the task ``classification``, ``answers`` for ``vqa``.
+    """POPE: is an object in the picture? Targets ``label`` (0 no, 1 yes; ``classification``), ``answers`` (``vqa``).
 
     Args:
         split: which file: ``random``, ``popular`` or ``adversarial``.
@@ -88,9 +86,7 @@ class POPE(_File):
 
 
 class VSR(_File):
-    """Visual spatial reasoning: whether a sentence about where things are is true of the picture.
-
-    Targets: ``label`` (0 false, 1 true) and ``relation`` (``left of``).
+    """Whether sentences on places are true of pictures; targets ``label`` (1 true) and ``relation`` (``left of``).
 
     Args:
         split: which file: ``train``, ``dev`` or ``test``.
@@ -116,15 +112,15 @@ class VSR(_File):
 
 
 class Winoground(_File):
-    """Winoground: two pictures and two captions of the same words, every pair of them an example, four an item.
+    """Winoground: two pictures and two captions of the same words, each pair an example, four an item.
 
     Targets: ``item``, ``part`` (0 to 3: first caption with first and second picture, second caption with both), and
-    ``kind`` (the row's ``collapsed_tag`` where it has one). The names of a row's pictures may lack their ending.
+    ``kind`` (the row's ``collapsed_tag``). The names of pictures may lack their ending.
 
     Args:
         split: fills ``{split}`` in ``file``.
-        file: JSON lines with ``image_0``, ``image_1``, ``caption_0``, ``caption_1``; None:
-            ``winoground/examples.jsonl`` or ``examples.jsonl``.
+        file: JSON lines with ``image_0``, ``image_1``, ``caption_0``, ``caption_1``; None: ``examples.jsonl`` in
+            ``winoground``, ``winoground/data``, ``data`` or the root.
         images: folder of the pictures.
     """
 
@@ -141,7 +137,6 @@ class Winoground(_File):
 
 
 def _parts(item: str, kind: str, pairs: Iterable[tuple[str, str]]) -> list[Example]:
-    """Return an example for each pair of a text and a picture of an item."""
     return [
         Example(f"{item}-{part}", text, [picture], targets={"item": item, "kind": kind, "part": part})
         for part, (text, picture) in enumerate(pairs)

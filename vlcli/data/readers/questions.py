@@ -15,21 +15,20 @@ from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
 
 ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "submit"}
-"""The same split by LXMERT's name and by the official one."""
+"""LXMERT's names of splits by the official ones, and the other way round."""
 
 
 class GQA(StreamReader):
     """Questions on images with one answer each (GQA's JSON by question id, or LXMERT's list).
 
-    Targets: ``answers`` (the answer -> 1), ``answer``, ``question_id``, and of the official file ``structural``,
-    ``semantic`` and ``detailed`` type, ``group``, ``balanced`` and ``entailed`` (ids of the questions that the answer
+    Targets: ``answers`` (answer -> 1), ``answer``, ``question_id``, and of the official file the types ``structural``,
+    ``semantic`` and ``detailed``, ``group``, ``balanced`` and ``entailed`` (ids of the questions that the answer
     settles). A split without answers has the id alone.
 
     Args:
-        split: which file(s); fills ``{split}``. ``val`` and ``valid`` are the same.
-        questions: question file under the root, or a folder of files that are joined (``train_all_questions``); None:
-            the usual places.
-        choices: file of valid and plausible answers under the root; None: the usual places, where it is there.
+        split: fills ``{split}``; ``val`` and ``valid`` are the same.
+        questions: question file under the root, or a folder of them (``train_all_questions``); None: the usual places.
+        choices: file of valid and plausible answers under the root; None: the usual places, if it exists.
         images: folder of the pictures, searched by image id.
     """
 
@@ -63,7 +62,8 @@ class GQA(StreamReader):
         why = {name: "the balanced questions are read" for name in answered if name not in chosen}
         why |= {name: "questions without answers" for name in files if name not in answered}
         data.unused, data.files = [f"{name}: {why[name]}" for name in files if name in why], [*chosen, *why]
-        return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
+        rows = (row for name in chosen for row in files[name] if isinstance(row, dict))
+        return [folder.with_images(data, [row.get("imageId") for row in rows])]
 
     def files(self) -> list[Path]:
         files: list[Path] = []
@@ -142,7 +142,7 @@ def _image(row: dict[str, Any], key: str, where: str) -> str:
 
 
 class _VisualGenome(SplitFileReader):
-    """A list of images, each with a list of rows; images are called by their number.
+    """Base of readers of a list of images, each with a list of rows; images are called by number.
 
     Args:
         split: there is only one.
@@ -156,8 +156,9 @@ class _VisualGenome(SplitFileReader):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         kind, name, columns = cls.kind
         data = []
-        for file, images in folder.documents():
-            if cls.rows in first_object(images) and any(image.get(cls.rows) for image in images):
+        for file, content in folder.documents():
+            images = [one for one in content if isinstance(one, dict)] if cls.rows in first_object(content) else []
+            if any(image.get(cls.rows) for image in images):
                 record = Recognised(kind, {"name": name, "file": file}, [file], {"image": "id", **columns})
                 data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
         return data
@@ -202,9 +203,7 @@ class VGRegions(_VisualGenome):
 
 
 class Questions(_VisualGenome):
-    """Visual Genome's questions with one answer each.
-
-    Targets: ``answers`` (the answer -> 1), ``answer`` and ``question_id``.
+    """Visual Genome's questions with an answer each; targets ``answers`` (answer -> 1), ``answer``, ``question_id``.
 
     Args:
         file: annotation file under the root; None: ``question_answers.json`` in the usual folders.
@@ -230,21 +229,18 @@ _FOLDERS = ("", "daquar/", "annotations/", "daquar/annotations/")
 class DAQUAR(SplitFileReader):
     """Questions on indoor photographs with one answer or a set of answers (text files of two lines a question).
 
-    A question names its picture: ``what is on the desk in the image3 ?``. Answers of one question are separated by
-    ", ", and their order does not count. Targets: ``answers`` (the sorted set, spelt as answer tables are, -> 1) and
-    ``answer_type``, ``single`` or ``set``, by which the task ``vqa`` prints the accuracy on questions with one answer.
-    Where the published list of the split's pictures (``train.txt``, ``test.txt``) lies beside, pictures that it lacks
-    are an error.
+    A question names its picture: ``what is on the desk in the image3 ?``; ", " separates its answers, whose order does
+    not count. Targets: ``answers`` (the sorted set, spelt as in answer tables, -> 1) and ``answer_type`` (``single`` or
+    ``set``), by which the task ``vqa`` prints accuracies. Pictures that the published list of the split (``train.txt``,
+    ``test.txt``) beside the file lacks are an error.
 
     Args:
         split: train or test; fills ``{split}``.
         file: the file under the root; None: ``qa.894.raw.{split}.txt``, or the file of ``version``.
-        version: ``full`` (894 categories) or ``reduced`` (37 categories, ``qa.37.raw.train.txt`` and
-            ``qa.37.raw.reduced.test.txt``).
+        version: ``full`` (894 categories) or ``reduced`` (37; ``qa.37.raw.train.txt``, ``qa.37.raw.reduced.test.txt``).
         images: folder of the pictures, searched by name (``image3.png``).
         whole: keep the words "in the image3" at the end of each question.
-        take: which images, see :mod:`vlcli.data.holdout`; ``first:0.9`` of train and ``after:0.9`` make a
-            validation part.
+        take: images, see :mod:`vlcli.data.holdout`; ``first:0.9`` and ``after:0.9`` of train make a validation part.
     """
 
     paper: ClassVar[str] = "Malinowski and Fritz 2014, A Multi-World Approach to Question Answering"
@@ -256,12 +252,7 @@ class DAQUAR(SplitFileReader):
     }
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        version: Literal["full", "reduced"] = "full",
-        whole: bool = False,
-        **options: Any,
+        self, root: Path, *, version: Literal["full", "reduced"] = "full", whole: bool = False, **options: Any
     ) -> None:
         super().__init__(root, **options)
         self.version, self.whole = version, whole

@@ -24,22 +24,21 @@ from vlcli.plain import as_list
 
 
 class RefCOCO(StreamReader):
-    """Referring expressions, each with its picture; the target is the box of the expression.
+    """Referring expressions with their pictures; the target is the box of the expression.
 
-    ``refs(unc).p`` is a pickled file: it is read without unpickling, and anything but plain data in it is refused.
-    Targets: ``box`` (x1, y1, x2, y2, divided by the picture's width and height), ``ann_id``, ``ref_id``, and ``kind``
-    where the file flags expressions with place words.
+    ``refs(unc).p`` is read without unpickling, and refused if it holds anything but plain data. Targets: ``box`` (x1,
+    y1, x2, y2 divided by the picture's width and height), ``ann_id``, ``ref_id``, and ``kind`` where the file flags
+    place words.
 
     Args:
         split: ``train``, ``val``, ``testA``, ``testB`` (RefCOCOg: ``test``).
-        folder: what holds the two files, under the root.
+        folder: folder of the two files under the root.
         refs: the expressions: ``refs(unc).p``, ``refs(umd).p``, or the same as JSON.
         instances: COCO's boxes of the pictures.
-        candidates: the boxes that an expression may speak of, for an extract stage: all annotated ones (``truth``),
-            those of ``detections`` (``detected``), or annotated ones with detected ones behind (``both``: training in
-            the detected setting).
+        candidates: boxes of an extract stage among which an expression chooses: annotated (``truth``), those of
+            ``detections`` (``detected``), or both, annotated first (``both``: training in the detected setting).
         detections: a file of boxes under the root, MAttNet's or COCO's.
-        whole: also the whole picture, before the others (VL-BERT); it stands alone where nothing was detected.
+        whole: put the whole picture before the other boxes (VL-BERT); without detections it is the only one.
     """
 
     paper: ClassVar[str] = "RefCOCO+, Yu et al. 2016, Modeling Context in Referring Expressions"

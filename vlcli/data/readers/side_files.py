@@ -18,17 +18,17 @@ from vlcli.data.recognition.tables import TableFile, spread
 from vlcli.errors import DataError
 
 FEWEST_LINES = 10
-"""Lines that text files of one folder must have in common before ``init`` takes them for columns."""
+"""Least lines of text files of a folder that ``init`` takes for columns."""
 MOST_READ = 500
-"""Files of one row each that ``init`` looks into."""
+"""Files of a row each into which ``init`` looks."""
 MOST_COLUMNS = 20
-"""Text files of one folder; more are no columns, and are not opened."""
+"""Text files of a folder; more are no columns and are not opened."""
 
 
 class TextColumns(Table):
     """One's own data: a text file a column, a row a line (COCO-QA: ``questions.txt``, ``answers.txt``).
 
-    The columns are the text files beside ``file`` that have as many lines, called as they are without their ending.
+    The columns are the text files beside ``file`` with as many lines, called by their names without ending.
 
     Args:
         file: one of the files under the root; None: ``{split}/questions.txt``.
@@ -76,15 +76,15 @@ def _columns(file: Path) -> list[Path]:
 
 
 class SideFiles(Table):
-    """One's own data: a text or JSON file for each picture, called like it, beside it or in a folder of its own.
+    """One's own data: for each picture a text or JSON file of its name, beside it or in another folder.
 
-    Every line of a text file is a sentence of the column ``text`` (PASCAL sentences: ``sentence/dog/1.txt`` speaks of
-    ``dataset/dog/1.jpg``); a JSON document has a column for each field (MM-IMDb). The column ``image`` is the path of
-    the file below ``file``, without its ending.
+    The lines of a text file are the sentences of the column ``text`` (PASCAL sentences: ``sentence/dog/1.txt`` for
+    ``dataset/dog/1.jpg``); the fields of a JSON document are the columns (MM-IMDb). The column ``image`` is the path of
+    the file below ``file``, without ending.
 
     Args:
-        file: the folder of these files under the root.
-        ending: of their names.
+        file: folder of the text or JSON files under the root.
+        ending: ending of their names.
     """
 
     format: ClassVar[str] = "side-files"
@@ -115,12 +115,7 @@ class SideFiles(Table):
         return records
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        file: str = ".",
-        ending: Literal[".txt", ".json"] = ".txt",
-        **options: Any,
+        self, root: Path, *, file: str = ".", ending: Literal[".txt", ".json"] = ".txt", **options: Any
     ) -> None:
         super().__init__(root, file=file, **options)
         self.ending = ending
@@ -153,14 +148,14 @@ def _row(path: Path, folder: Path) -> dict[str, Any]:
 class RSVQA(StreamReader):
     """Questions on satellite and aerial pictures, with the answers in a file beside (RSVQA, low and high resolution).
 
-    Rows that are not ``active`` belong to other splits. Targets: ``answers`` (the answer -> 1), ``answer``,
+    Rows that are not ``active`` belong to other splits. Targets: ``answers`` (answer -> 1), ``answer``,
     ``question_type`` and ``question_id``.
 
     Args:
         split: train, val or test; fills ``{split}``.
         questions: question file under the root.
         answers: answer file under the root.
-        images: folder of the pictures, which are called by number.
+        images: folder of the pictures, called by number.
     """
 
     paper: ClassVar[str] = "Lobry et al. 2020, RSVQA: Visual Question Answering for Remote Sensing Data"
@@ -218,9 +213,9 @@ def _active(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 class PathLists(Table):
-    """Pictures with classes: lists of paths, a picture a line, of which the folder is the class (SUN397).
+    """Pictures with classes: lists of paths, a picture a line, whose folder is the class (SUN397).
 
-    ``/a/abbey/sun_1.jpg`` has the class ``a/abbey``; a leading slash is that of ``images``.
+    ``/a/abbey/sun_1.jpg``, relative to ``images``, has the class ``a/abbey``.
 
     Args:
         file: the list under the root; None: ``{split}.txt``.

@@ -14,7 +14,7 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
 
 Labelled = Sequence[tuple[str | int, list[float]]]
-"""Boxes of one image: class (name or number) and x1, y1, x2, y2."""
+"""Boxes of an image: class (name or number) and x1, y1, x2, y2."""
 
 
 class LabelledBoxes(Reader):
@@ -31,11 +31,11 @@ class LabelledBoxes(Reader):
         self.empty = empty
 
     def annotated(self) -> Iterator[tuple[str, Labelled]]:
-        """Yield image id and boxes of each image; called by :meth:`read`."""
+        """Yield id and boxes of each image; called by :meth:`read`."""
         raise NotImplementedError(f"{type(self).__name__} reads no boxes")
 
     def names(self) -> list[str]:
-        """Return the classes, in the order of their numbers; called by :meth:`read`."""
+        """Return the classes by number; called by :meth:`read`."""
         raise NotImplementedError(f"{type(self).__name__} knows no classes")
 
     def read(self) -> list[Example]:
@@ -61,7 +61,7 @@ class LabelledBoxes(Reader):
         return box_lists
 
     def scale(self, image: str) -> Any:
-        """Return the factor that turns the boxes of an image into pixels; called by :meth:`boxes`."""
+        """Return the factor from an image's boxes to pixels; called by :meth:`boxes`."""
         return 1.0
 
     def class_names(self) -> list[str]:
@@ -70,28 +70,28 @@ class LabelledBoxes(Reader):
 
 
 def require_folders(folders: Iterable[Path], hint: str, expected: str = "") -> None:
-    """Check that folders of pictures exist.
-
-    Raises:
-        DataError: one is missing; the message names the first.
-    """
+    """Check that folders of pictures exist. Raises DataError: one is missing, the first of which is named."""
     for folder in folders:
         if not folder.is_dir():
             raise DataError("The folder of pictures is missing.", where=str(folder), expected=expected, hint=hint)
 
 
 class StreamReader(Reader):
-    """Base of readers that give their examples one after another; subclasses define :meth:`stream`."""
+    """Base of readers that yield their examples; subclasses define :meth:`stream`."""
 
     def read(self) -> list[Example]:
         return list(self.stream())
+
+    def labelled(self, path: Path, label: int | str | None, target: str = "label") -> Example:
+        """Return the example of a picture; None: without label. Called by :meth:`stream` of subclasses."""
+        name = self.note(image_id(path), str(path.absolute()))
+        return Example(name, None, [name], targets={} if label is None else {target: label})
 
 
 class SplitFileReader(StreamReader):
     """Base of readers of annotation files, one or more a split; subclasses define :meth:`read_file`.
 
     Args:
-        root: data root.
         split: which part, or several that are read one after another; fills ``{split}`` in the file's name.
         file: annotation file under the root; None: the usual places.
 
@@ -113,11 +113,7 @@ class SplitFileReader(StreamReader):
             miniature.write(file, self.miniature_of(split, file, miniature))
 
     def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
-        """Draw a few pictures and return what a file says of them; called by :meth:`write_miniature`.
-
-        Returns:
-            As :meth:`vlcli.data.miniature.Miniature.write` takes it.
-        """
+        """Draw a few pictures, return content for :meth:`Miniature.write`; called by :meth:`write_miniature`."""
         raise NotImplementedError(f"{type(self).__name__} has no write_miniature")
 
     def stream(self) -> Iterator[Example]:
@@ -133,12 +129,11 @@ class FolderReader(StreamReader):
     """Base of readers of a folder in the layout in which a data set is published.
 
     Args:
-        root: data root.
         folder: the data set's folder under the root; empty: the usual places.
 
     Attributes:
         usual: paths of the folder under the root, the most usual first.
-        marks: files and folders, as patterns, of which one at least lies in it.
+        marks: patterns of files and folders, of which the folder holds one at least.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("",)
@@ -160,26 +155,19 @@ class FolderReader(StreamReader):
 
     @classmethod
     def classes_in(cls, home: str, files: list[str], name: str, columns: dict[str, Any], parts: str) -> Recognised:
-        """Return the data set in a folder; called by :meth:`recognise`.
+        """Return the data set in the folder ``home``; called by :meth:`recognise`.
 
         Args:
-            home: the folder.
-            files: of the data set in it.
-            name: under which the reader is registered.
+            name: registered name of the reader.
             parts: what names the parts.
         """
         data = Recognised("labels", {"name": name}, files, columns, parts_of(cls.splits), {"parts": parts})
         data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
         return data
 
-    def labelled(self, path: Path, label: int | str | None, target: str = "label") -> Example:
-        """Return the example of a picture; None: the split has no labels."""
-        name = self.note(image_id(path), str(path.absolute()))
-        return Example(name, None, [name], targets={} if label is None else {target: label})
-
 
 def json_rows(file: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a JSON list or of JSON lines, each with its place (``FILE[row]``, ``FILE:line``)."""
+    """Yield the rows of a JSON list or JSON lines, each with its place (``FILE[row]``, ``FILE:line``)."""
     return list_rows(file) if read_text(file).lstrip()[:1] == "[" else read_lines(file)
 
 

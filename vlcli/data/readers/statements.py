@@ -25,8 +25,7 @@ class NLVR2(BoxesBeside):
     Args:
         split: train, dev, test1 or test2.
         images: folder of the pictures; they are found in it and in its subfolders.
-        boxes: COCO instances file of the pictures, for regions at given boxes; None: ``nlvr2/instances_{split}.json``
-            where it is there.
+        boxes: COCO instances file, for regions at given boxes; None: ``nlvr2/instances_{split}.json`` if it exists.
     """
 
     paper: ClassVar[str] = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
@@ -69,12 +68,12 @@ class NLVR2(BoxesBeside):
 class NLVR(SplitFileReader):
     """Statements that are true or false of a drawing of three boxes.
 
-    Each drawing lies in the folder six times, with its boxes in every order. The key is the split with the published
-    identifier (``dev-850-0``). Targets: ``label`` (1 true).
+    The folder has each drawing six times, once for each order of its boxes. The key is split and published identifier
+    (``dev-850-0``). Targets: ``label`` (1 true).
 
     Args:
         split: train, dev or test.
-        order: the order of the boxes whose drawing is read, 0 to 5.
+        order: order of the boxes in the drawings, 0 to 5.
     """
 
     paper: ClassVar[str] = "Suhr et al. 2017, A Corpus of Natural Language for Visual Reasoning"
@@ -130,7 +129,7 @@ def _images(row: dict[str, Any]) -> list[str]:
 
 
 LABELS = ("contradiction", "neutral", "entailment")
-"""In the order that ALBEF's head numbers them."""
+"""In the order of ALBEF's head."""
 NO_LABEL = "-"
 """SNLI's label of a pair whose annotators did not agree."""
 UNSETTLED = "without an agreed label"
@@ -141,16 +140,15 @@ FIELDS = {
     "key": ("pairID",),
     "kind": ("family", "kind"),
 }
-"""Names of one field in SNLI-VE's JSON lines, in e-SNLI-VE's CSV and in ALBEF's lists."""
+"""Names of a field in SNLI-VE's JSON lines, e-SNLI-VE's CSV and ALBEF's lists, by role."""
 
 
 class SNLIVE(SplitFileReader):
     """Pictures with hypotheses, each with one of three labels.
 
-    SNLI-VE's JSON lines (``snli_ve_dev.jsonl``), e-SNLI-VE's CSV (``esnlive_dev.csv``) and ALBEF's lists
-    (``ve_dev.json``) are told apart by their content. Pairs without an agreed label (``-``) are left out and counted in
-    ``left_out``. The key is ``pairID``. Targets: ``label`` (0 contradiction, 1 neutral, 2 entailment), and ``kind``
-    where the file names one.
+    Reads SNLI-VE's JSON lines (``snli_ve_dev.jsonl``), e-SNLI-VE's CSV (``esnlive_dev.csv``) or ALBEF's lists
+    (``ve_dev.json``). Pairs without an agreed label (``-``) are left out and counted. The key is ``pairID``. Targets:
+    ``label`` (0 contradiction, 1 neutral, 2 entailment), and ``kind`` where the file names one.
 
     Args:
         split: train, dev or test.

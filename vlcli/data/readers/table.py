@@ -38,34 +38,33 @@ class Table(SplitFileReader):
             a list names several columns or templates, one picture each.
         text: column of the sentence; a list of columns gives an example for each.
         label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
-            several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
-            ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
-        by_picture: rows of one picture are one example, which has the labels of all; with ``label: [COLUMN]``.
-        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture, or a
-            list of four columns of numbers; None: none.
-        boxes: column of the first picture's boxes; without it they are those of the column ``box``. A list of four
-            columns: each row has one box of its picture, and the rows of a picture are one example.
-        box_format: of four columns, or of a list of one whose cells are lists, in pixels: ``xyxy``, ``xywh`` or
-            ``cxcywh``, as torchvision calls them.
-        box_labels: column of their classes.
+            several labels (task ``multi-label``): a column of 0 or 1 for each class, or, ``[COLUMN]``, one column of
+            the classes' names, as a list or as words separated by ";".
+        by_picture: make one example of the rows of a picture, with the labels of all; with ``label: [COLUMN]``.
+        box: column of the box of the sentence, ``[x1, y1, x2, y2]`` in pixels of the first picture, or a list of four
+            columns of numbers.
+        boxes: column of the first picture's boxes; without it they are those of ``box``. A list of four columns: a box
+            a row; the rows of a picture are one example.
+        box_format: of four columns, or of a list of one column of lists, in pixels: ``xyxy``, ``xywh`` or ``cxcywh``,
+            as in torchvision.
+        box_labels: column of the classes of ``boxes``.
         answers: column of the answers.
-        choices: column of the choices of a question (task ``multiple-choice``), as a list, or a column for each choice.
-        correct: column of the right choice: its place, counted from 0, its letter, or the choice itself.
+        choices: column of lists of choices (task ``multiple-choice``), or a column for each choice.
+        correct: column of the right choice: its place from 0, its letter, or the choice itself.
         extra: further columns to keep as targets.
-        labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
-            may be numbered; None: all that occur, sorted.
+        labels: words of the label column in the order of their numbers, or a file with a word a line, which may be
+            numbered; None: all that occur, sorted.
         only: column -> value: only these rows are read, e.g. ``{split: train}``.
-        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
-            cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
-        encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
-        sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
-            A list of sentences needs none.
-        language: of the answers: ``english`` ones are spelt by VQA's rules (digits for number words, no articles),
-            ``other`` ones in lower case.
+        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` or
+            ``list``; by default numbers or lists if all cells of all splits are, else text.
+        encoding: of the file, in Python's words: ``utf-8``, ``utf-16``, ``latin-1``.
+        sentences: separator of several sentences in a cell, such as "|"; each is an example. Lists need none.
+        language: of the answers: ``english``: spelt by VQA's rules (digits for number words, no articles); ``other``:
+            in lower case.
 
     Attributes:
-        several: separates several pictures, or the names of several labels, in one cell.
-        format: the name under which it is registered, where it reads tables that ``vlcli init`` meets.
+        several: separator of several pictures, or names of several labels, in a cell.
+        format: registered name, if ``vlcli init`` looks for such tables.
         cells_are_text: whether files write every cell as text.
     """
 
@@ -200,7 +199,7 @@ class Table(SplitFileReader):
         return [text.strip() if isinstance(text, str) else text for text in texts] or [None]  # None: the cell as it is
 
     def _admitted(self, most: int | None = None) -> Iterator[Row]:
-        """Yield the rows that are wanted and name their picture, of all rows or of the first ``most``."""
+        """Yield the wanted rows that name their picture, of all rows or of the first ``most``."""
         rows = itertools.chain.from_iterable(map(self._rows, self.tables()))
         nameless = 0
         for number, (where, row) in enumerate(itertools.islice(rows, most)):
@@ -212,7 +211,7 @@ class Table(SplitFileReader):
                 nameless += 1
             else:
                 yield where, row
-        if nameless:
+        if nameless and most is None:
             columns = " and ".join(map(repr, self.sources))
             self.left_out[f"rows of which {columns} is empty: they name no picture"] = nameless
 
@@ -239,9 +238,8 @@ class Table(SplitFileReader):
         column = (cell for row in rows if (cell := row.get(self.columns[role])) is not None)
         whole = (int(cell) if role == "label" and isinstance(cell, bool) else cell for cell in column)
         decided = cells.decide(whole, self.cells_are_text)
-        if role in self.types:
-            return cells.ColumnType(decided is not None and decided.number, listed=True)
-        return decided
+        listed = cells.ColumnType(decided is not None and decided.number, listed=True)
+        return listed if role in self.types else decided
 
     def _all_splits(self) -> list[Path]:
         tables = self.tables()

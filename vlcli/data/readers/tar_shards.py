@@ -29,16 +29,15 @@ DOTTED = "with a further dot in the name (here as in webdataset, a name ends at 
 class WebDataset(StreamReader):
     """Pictures with captions in tar shards (or unpacked folders) of webdataset's layout, as img2dataset writes them.
 
-    Shards are read where they are; pictures are never unpacked, and only their places are kept. ``000000012.jpg`` goes
-    with ``000000012.txt``, or with the caption in ``000000012.json``. Names without picture or caption (failed
-    downloads), names with further dots, and further pictures of one name are left out and counted; so is what comes
-    behind a damaged place of a shard.
+    Pictures are read in place, never unpacked. ``000000012.jpg`` goes with ``000000012.txt``, or with the caption in
+    ``000000012.json``. Names without picture or caption (failed downloads), names with further dots, further pictures
+    of a name, and what follows a damaged place of a shard are left out and counted.
 
     Args:
         split: fills ``{split}`` in ``shards``.
-        shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list of such.
-        field: the key of a .json that holds the caption, or a list of captions.
-        unique: picture ids are their names (``name``), or the path of their shard, a dash, and their names (``shard``).
+        shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list.
+        field: key of the caption or captions in a .json.
+        unique: picture ids: file names (``name``), or shard paths and file names with a dash between (``shard``).
     """
 
     paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
@@ -177,10 +176,10 @@ class WebDataset(StreamReader):
 class ClassShards(WebDataset):
     """Pictures with classes in tar shards (or unpacked folders) of webdataset's layout: ``12.jpg`` beside ``12.cls``.
 
-    Where every .cls holds a number, labels are those numbers, with the names in ``names``; else the words, sorted.
+    If every .cls holds a number, these are the labels, and ``names`` has their names; else the sorted words.
 
     Args:
-        names: file with the name of each class a line, under the root; left out where it is absent.
+        names: file with the name of a class a line, under the root; it may be absent.
     """
 
     paper: ClassVar[str] = ""
@@ -188,12 +187,7 @@ class ClassShards(WebDataset):
     lacking: ClassVar[str] = "without a class"
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        names: str = "classnames.txt",
-        unique: Literal["name", "shard"] = "shard",
-        **options: Any,
+        self, root: Path, *, names: str = "classnames.txt", unique: Literal["name", "shard"] = "shard", **options: Any
     ) -> None:
         super().__init__(root, unique=unique, **options)
         self.names = inside(self.root, names)
@@ -237,7 +231,7 @@ class ClassShards(WebDataset):
 def _in_shards(
     folder: Folder, record: Recognised, beside: Sequence[str], without: Sequence[str] = ()
 ) -> list[Recognised]:
-    """Give a data set its shards, named by a pattern for each part (``train-*.tar``); none without such shards."""
+    """Return the record with its shards, a pattern for each part (``train-*.tar``); nothing without shards."""
     shards = []
     for name in folder.files("*.tar"):
         with suppress(BadShardError):
@@ -260,7 +254,7 @@ def _texts_beside(folder: Folder) -> list[str]:
 
 
 def expand(root: Path, pattern: str) -> list[Path]:
-    """Return the paths that a pattern names: braces are written out, ``*`` is looked for, remote files are copied."""
+    """Return the paths that a pattern with braces and ``*`` names; remote files are copied."""
     paths: list[Path] = []
     for text in braces(pattern):
         if is_remote(text):
@@ -276,11 +270,7 @@ def expand(root: Path, pattern: str) -> list[Path]:
 
 
 def braces(pattern: str) -> list[str]:
-    """Return ``a{08..10}.tar`` as three names, zeros kept; ``{x,y}`` as two.
-
-    >>> braces("a{08..10}.tar")
-    ['a08.tar', 'a09.tar', 'a10.tar']
-    """
+    """Return ``a{08..10}.tar`` as a08.tar, a09.tar and a10.tar; ``{x,y}`` as two names."""
     match = _RANGE.search(pattern)
     if match is None:
         return [pattern]
@@ -302,7 +292,6 @@ def _extension(member: Member) -> str:
 
 
 def _text(shard: Path, members: list[Member], extension: str) -> str | None:
-    """Read the first member with an extension; None without any."""
     member = next((one for one in members if _extension(one) == extension), None)
     if member is None:
         return None

@@ -9,7 +9,6 @@ from vlcli.data import Example, Miniature
 from vlcli.data.files import grouped, index_images, read_json, value
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.errors import DataError
-from vlcli.plain import as_list
 
 FOLDERS = ("vist", "VIST", ".")
 FILES = {
@@ -17,27 +16,24 @@ FILES = {
     "descriptions": ("{split}.description-in-isolation.json", "dii/{split}.description-in-isolation.json"),
 }
 ALBUM, PHOTOS, SENTENCES, NAMED = "album", "photos", "sentences", "named"
-"""Targets of a story: its album, its photographs in order, its sentences, and what each must name (where data say)."""
+"""Targets of a story: album, photographs in order, sentences, and what each sentence must name."""
 ABSENT, SHORT = "stories whose photographs are not all there", "stories of fewer sentences or photographs than five"
 
 
 class VIST(BoxesBeside):
-    """Stories in sequence (SIS), five photographs an example, or descriptions in isolation (DII), one.
+    """Stories in sequence (SIS), five photographs an example, or descriptions in isolation (DII), one photograph.
 
-    Read are the official files and the list of AREL (``story_line.json``), which holds all splits. As in AREL a story
-    that lacks a photograph or a sentence is left out, and counted; photographs are looked for only where their folder
-    is there.
-
-    Targets of a story: ``album``, ``photos``, ``sentences``; ``named`` where the file says what each sentence is about.
+    Reads the official files and AREL's list of all splits (``story_line.json``). As in AREL, stories that lack a
+    photograph or a sentence are left out and counted; photographs are checked if their folder exists. Targets of a
+    story: ``album``, ``photos``, ``sentences``, and ``named`` if the file says what each sentence is about.
 
     Args:
         split: train, val or test.
         tier: ``stories`` or ``descriptions``.
         file: the file under the root; None: under its usual names in ``vist/`` or the root.
-        text: ``normalised``: lower case, names as [male] and the like; ``original``: as it was written.
+        text: ``normalised``: lower case, names as [male] and the like; ``original``: as written.
         images: folder of the pictures; None: ``vist/images``, else ``images``.
-        boxes: COCO instances file of the pictures, for regions at given boxes; None: ``vist/instances_{split}.json``
-            where it is there.
+        boxes: COCO instances file, for regions at given boxes; None: ``vist/instances_{split}.json`` if it exists.
     """
 
     paper: ClassVar[str] = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL), for its list"
@@ -138,7 +134,7 @@ def _story(key: str, album: str, photos: list[str], sentences: list[str], named:
 def _rows(content: dict[str, Any], where: str) -> Iterator[tuple[dict[str, Any], str]]:
     for number, wrapped in enumerate(value(content, "annotations", list, where)):  # each row in a list of its own
         spot = f"{where}: annotations[{number}]"
-        for row in as_list(wrapped):
+        for row in wrapped if isinstance(wrapped, list) else [wrapped]:
             if not isinstance(row, dict):
                 raise DataError("An annotation is no object.", where=spot, got=type(row).__name__)
             yield row, spot

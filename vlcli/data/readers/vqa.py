@@ -25,34 +25,26 @@ def soft_scores(answers: Iterable[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one split.
+    """The files of one split."""
 
-    Attributes:
-        split: ``minival`` or ``nominival`` where ``listed`` says which questions of the files are meant.
-        listed: the file that lists the images of minival, or None.
-    """
-
-    split: str
+    split: str  # minival or nominival, if `listed` divides the questions of the files
     asked: Path
     answered: Path | None = None
-    listed: Path | None = None
+    listed: Path | None = None  # images of minival
 
 
 class VQA(StreamReader):
     """Questions on images with ten answers each (VQA v2 JSON, gzip accepted, or LXMERT's list).
 
-    Targets: ``answers`` (answer -> soft score), ``answer`` (the one that most gave), ``raw_answers`` (as given),
-    ``question_type``, ``answer_type`` and ``question_id``; a split without annotations has the last alone.
-
-    ``minival`` and ``nominival`` are LXMERT's division of ``val``: its own lists where they are there, else the
-    official files of ``val`` divided by a list of images.
+    Targets: ``answers`` (answer -> soft score), ``answer`` (the most frequent), ``raw_answers`` (as given),
+    ``question_type``, ``answer_type`` and ``question_id``, the only one without annotations. ``minival`` and
+    ``nominival`` are LXMERT's division of ``val``: its own lists, else the files of ``val`` and a list of images.
 
     Args:
         questions: question file under the root; None: the usual places.
         annotations: annotation file under the root; None: the usual places; "" for none.
         images: folder of the pictures, searched by image id.
-        image_name: image id made of the file's number, e.g. ``COCO_train2014_{:012d}``; None: by the file's own
-            ``data_subtype``, else twelve digits.
+        image_name: format of image ids, e.g. ``COCO_train2014_{:012d}``; None: by ``data_subtype``, else twelve digits.
         minival: file that lists the images of minival, under the root; None: the usual places (docs/data.md).
     """
 
@@ -96,8 +88,8 @@ class VQA(StreamReader):
         if files := [name for name, rows in documents.items() if fields <= first_object(rows).keys()]:
             columns = {"image": "img_id", "text": "sent", "answers": "label"}
             joined = Recognised("vqa", {"name": "vqa", "annotations": ""}, files, columns).name_files("questions")
-            images = [row.get("img_id") for name in files for row in documents[name]]
-            recognised.insert(0, folder.with_images(joined, images))
+            rows = (row for name in files for row in documents[name] if isinstance(row, dict))
+            recognised.insert(0, folder.with_images(joined, [row.get("img_id") for row in rows]))
         return recognised
 
     def files(self) -> list[Path]:
@@ -214,7 +206,7 @@ _SUBTYPE = re.compile(r"^(train|val|test)(?:-dev)?(20\d\d)$")
 
 
 def image_form(subtype: str) -> str:
-    """Return the form of image ids by the ``data_subtype`` of a question file."""
+    """Return the format of image ids for the ``data_subtype`` of a question file."""
     match = _SUBTYPE.match(subtype)
     return f"COCO_{match[1]}{match[2]}_{{:012d}}" if match else "{:012d}"
 
@@ -228,7 +220,8 @@ def _lists(documents: dict[str, Any], key: str, fields: set[str]) -> dict[str, l
 def _recognise_official(folder: Folder, documents: dict[str, Any]) -> list[Recognised]:
     asked = _lists(documents, "questions", {"question", "question_id", "image_id"})
     answered = _lists(documents, "annotations", {"answers", "question_id"})
-    ids = {name: {row.get("question_id") for row in rows} for name, rows in (asked | answered).items()}
+    keys = {name: [row.get("question_id") for row in rows] for name, rows in (asked | answered).items()}
+    ids = {name: {key for key in some if isinstance(key, int | str)} for name, some in keys.items()}
     pairs: dict[str, str] = {}
     for name in asked:
         shared = {one: len(ids[one] & ids[name]) for one in answered}

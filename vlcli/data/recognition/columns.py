@@ -46,56 +46,43 @@ Left = dict[str, list[Any]]
 
 @dataclass
 class Meaning:
-    """Roles of the columns of a table.
-
-    Attributes:
-        pictures: how the pictures are named; None where no column names any.
-        more_texts: columns of further sentences, whose names differ by a number.
-        separator: between several sentences in one cell; empty where each has one.
-        choices: column of the choices of which ``answers`` holds the place, counted from 0; or a column for each.
-        labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
-        several: separates these names in a cell; empty where cells are lists.
-        boxes: column of boxes, or four columns of one box a row, in ``box_format``.
-        one_box: whether each of its cells holds a single box.
-        questions: whether most sentences are questions.
-        unclear: a sentence about what is not understood; empty where all is.
-    """
+    """Roles of the columns of a table."""
 
     pictures: Naming | None = None
     text: str | None = None
-    more_texts: Sequence[str] = ()
-    separator: str = ""
+    more_texts: Sequence[str] = ()  # columns of further sentences, whose names differ by a number
+    separator: str = ""  # between several sentences in a cell; empty: a cell holds one
     answers: str | None = None
-    choices: str | list[str] | None = None
+    choices: str | list[str] | None = None  # `answers` counts them from 0; a list: a column for each
     label: str | None = None
-    labels: Sequence[str] = ()
-    several: str = ""
-    boxes: str | list[str] | None = None
+    labels: Sequence[str] = ()  # several labels: a flag for each class, or a single column of class names
+    several: str = ""  # between class names in a cell; empty: cells are lists
+    boxes: str | list[str] | None = None  # a list: four columns of one box a row
     box_format: str = ""
-    one_box: bool = False
+    one_box: bool = False  # whether each cell holds a single box
     box_labels: str | None = None
     split: str | None = None
-    questions: bool = False
-    unclear: str = ""
+    questions: bool = False  # whether most sentences are questions
+    unclear: str = ""  # a sentence on what is not understood
     unused: Sequence[str] = ()
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Column by role; of pictures named by two columns or templates, a list."""
+        """Column, or list of columns, by role."""
         sources = list(self.pictures.sources) if self.pictures else []
         image = sources[0] if len(sources) == 1 else sources
         text = [self.text, *self.more_texts] if self.text and self.more_texts else self.text
         columns = vars(self) | {"image": image, "text": text, "label": list(self.labels) or self.label}
         roles = ("image", "text", "answers", "choices", "label", "boxes", "box_labels", "split")
-        return {role: columns[role] for role in roles if columns[role]}
+        return {role: columns[role] for role in roles if columns[role] not in (None, [])}  # "" is pandas' index
 
 
 def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:
     """Guess what the columns of a table hold.
 
     Args:
-        wanted: columns that the user names, by role; where a sentence, answers or a label are named, the others of
-            these are not looked for, except the question to an answer.
+        wanted: columns that the user names, by role. If ``text``, ``answers`` or ``label`` is named, the other two are
+            not guessed, except the question to an answer.
     """
     values = {name: [one for one in table.values(name) if one not in ([], {})] for name in table.columns}
     left = {name: column for name, column in values.items() if column}
@@ -117,7 +104,6 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
 
 
 def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
-    """Take the columns that the user names."""
     for role, column in chosen.items():
         if len(several := cells.columns_in([column], left)) > 1:
             meaning.labels = several
@@ -137,7 +123,6 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
 
 
 def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
-    """Take boxes, answers, sentences and labels, in this order."""
     form, four = _one_column(left) or _four_columns(left)
     meaning.boxes = None if four else _take(left, "boxes", cells.are_boxes)
     if meaning.boxes is not None:
@@ -181,14 +166,13 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
 
 
 def _are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
-    """Return whether cells are lists of choices, and every answer is the place of one."""
     rows = zip(answers, lists, strict=False)
     alike = cells.are_word_lists(lists) and len(lists) == len(answers)
     return alike and all(type(at) is int and 0 <= at < len(words) and at not in words for at, words in rows)
 
 
 def _choice_columns(table: TableFile, left: Left, answers: str) -> list[str] | None:
-    """Take columns such as ``A`` to ``D`` or ``option1`` to ``option4``, one of which every answer names or repeats."""
+    """Take columns such as ``A`` to ``D`` or ``option1`` to ``option4``, if every answer names or repeats one."""
     hits = filter(None, (re.fullmatch(r"(.*?)[ _-]?([A-Ha-h]|[0-8])", name) for name in left))
     for names in grouped((hit[1].lower(), hit[0]) for hit in hits).values():
         letters = {name[-1].upper() for name in names}
@@ -203,10 +187,9 @@ def _choice_columns(table: TableFile, left: Left, answers: str) -> list[str] | N
 
 
 def _one_column(left: Left) -> tuple[str, list[str]] | None:
-    """Return the format and the column of one box a row; a tenth of the boxes inside out: corner, width and height."""
     for name in sorted(left, key=lambda name: not is_hinted("boxes", name)):
         if left[name] and all(map(cells.is_box, left[name])):
-            wrong = sum(x2 <= x1 or y2 <= y1 for x1, y1, x2, y2 in left[name])
+            wrong = sum(x2 <= x1 or y2 <= y1 for x1, y1, x2, y2 in left[name])  # corners of no box
             return "xywh" if wrong > len(left[name]) / 10 else "xyxy", [name]
     return None
 
@@ -227,7 +210,7 @@ def _are_questions(texts: Sequence[Any]) -> bool:
 
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
-    """Take the column of answers or labels: the one that is named so, else the only one that can be it."""
+    """Take the column of answers or labels: the one that is called so, else the only one that fits."""
     able = [name for name in left if fits(left[name])]
     named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
@@ -243,7 +226,7 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 
 
 def _in_words(left: Left, name: str) -> str:
-    """Return the column that says the numbers of a column in words, one for each; itself where there is none."""
+    """Return the column with a word for each number of a column; without any, the column itself."""
     numbers = left[name]
     if any(cells.as_number(value) is None for value in numbers):
         return name
@@ -256,7 +239,7 @@ def _in_words(left: Left, name: str) -> str:
 
 
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
-    """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
+    """Take the columns of several labels a row: one of names, or two or more of flags."""
     for name, values in left.items():
         if is_hinted("tags", name) and (mark := cells.names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
@@ -271,7 +254,6 @@ def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
 
 
 def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
-    """Return why columns named like answers or labels cannot be learnt from: empty, or different in every row."""
     if meaning.answers or meaning.label or meaning.labels or meaning.boxes:
         return ""
     known = meaning.columns.values()
@@ -286,7 +268,7 @@ def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | None) -> Naming | None:
-    """Take the column (or the two) that names pictures; else file names of which a column is a part."""
+    """Take the column or the two that name pictures, else one that is a part of file names."""
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
     named = {name: pictures.named_by(name, values, beside, part_in(table.path.name)) for name, values in able.items()}
@@ -326,7 +308,7 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
 
 
 def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:
-    """Take the first column that fits a role, those whose name says so first; with ``named`` no others."""
+    """Take the first column that fits, those called like the role first; ``named``: only those."""
     order = sorted(left, key=lambda name: not is_hinted(role, name))
     fitting = (name for name in order if (not named or is_hinted(role, name)) and fits(left[name]))
     if (name := next(fitting, None)) is not None:
@@ -335,7 +317,6 @@ def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named
 
 
 def _text(left: Left) -> str | None:
-    """Return the column of sentences: a name that says so, else the one with the most words."""
     counts = {name: cells.count_words(values) for name, values in left.items() if not cells.is_address(values)}
     order = _HINTS["text"].split("|")
     if named := [name for name, count in counts.items() if count >= 2 and is_hinted("text", name)]:
@@ -345,13 +326,12 @@ def _text(left: Left) -> str | None:
 
 
 def _is_class_name(values: Sequence[Any]) -> bool:
-    """Return whether a few values make up the column, and none is a question."""
     few = len(values) >= cells.FEW and len(set(map(str, values))) <= min(cells.MOST_LABELS, len(values) // 4)
     return few and not any(str(value).rstrip().endswith(_MARKS) for value in values)
 
 
 def separator_of(texts: Sequence[Any]) -> str:
-    """Return the separator of several sentences in most cells; empty where they hold one each, or are lists."""
+    """Return the separator of the sentences in most cells; empty: one sentence a cell, or lists."""
     for mark in CAPTION_SEPARATORS:
         several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
         if sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several) > len(texts) / 2:
@@ -359,11 +339,10 @@ def separator_of(texts: Sequence[Any]) -> str:
     return ""
 
 
-def _numbered(name: str) -> str:
-    """Return a column's name without the number that it ends in."""
+def _numbered(name: str) -> str:  # without the number that it ends in
     return re.sub(r"[\s_-]*[0-9]+$", "", name)
 
 
 def is_hinted(role: str, name: str) -> bool:
-    """Return whether the name of a column says that it has a role, such as ``picture`` or ``label``."""
+    """Return whether a column is called like a role: ``picture``, ``label``, ..."""
     return bool(role) and re.search(_HINTS[role], name.lower()) is not None

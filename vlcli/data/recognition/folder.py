@@ -37,12 +37,11 @@ class Folder:
 
     @cached_property
     def pictures(self) -> Pictures:
-        """Its pictures."""
         return Pictures(self.root)
 
     @cached_property
     def every(self) -> list[str]:
-        """Every file that is no picture, relative to the root; those of run folders and hidden ones are left out."""
+        """Paths relative to the root of all files but pictures, hidden files and those of run folders."""
         files = []
         for folder, names in walk(self.root):
             inner = folder.relative_to(self.root)
@@ -51,18 +50,13 @@ class Folder:
         return [file.as_posix() for file in files if not is_picture_file(file.name)]
 
     def files(self, *patterns: str) -> list[str]:
-        """Return the files that no reader has claimed, all or those whose name without folder fits one of the patterns.
-
-        Args:
-            patterns: as of a shell, without regard to case: ``*.xml``, ``dataset_*.json``.
-        """
-        left = [name for name in self.every if name not in self.claimed]
-        if not patterns:
-            return left
-        return [name for name in left if any(fnmatch.fnmatch(Path(name).name.lower(), one.lower()) for one in patterns)]
+        """Return the files that no reader has claimed and whose names fit a pattern (``*.xml``), in any case."""
+        left = [(name, Path(name).name.lower()) for name in self.every if name not in self.claimed]
+        fits = re.compile("|".join(fnmatch.translate(one.lower()) for one in patterns)).match
+        return [name for name, last in left if fits(last)]
 
     def table(self, name: str) -> TableFile | None:
-        """Return a table or a JSON document; None where the file is none or cannot be read."""
+        """Return a table or a JSON document; None: the file is neither, or cannot be read."""
         if name not in self._tables:
             beside = image_id(name) in self.pictures.by_id  # what is said of one picture
             form = None if beside else form_of(self.root / name, self.is_picture)
@@ -70,20 +64,17 @@ class Folder:
         return self._tables[name]
 
     def tables(self, *patterns: str) -> list[TableFile]:
-        """Return the tables and documents among :meth:`files`."""
         return [table for table in map(self.table, self.files(*patterns)) if table is not None]
 
     def documents(self, *patterns: str) -> list[tuple[str, Any]]:
-        """Return name and content of the JSON documents among :meth:`files`."""
         return [(self.name(table.path), table.document) for table in self.tables(*patterns) if table.reader == "json"]
 
     def document(self, name: str) -> Any:
-        """Return the content of a JSON document; None where there is none."""
         table = self.table(name) if name in self.every else None
         return None if table is None else table.document
 
     def text(self, name: str) -> str:
-        """Return a text file in its encoding; empty where it cannot be read."""
+        """Read a text file in its encoding; empty where it cannot be read."""
         try:
             return read_text(self.root / name, encoding_of(self.root / name))
         except DataError as error:
@@ -91,7 +82,7 @@ class Folder:
             return ""
 
     def lines(self, name: str, most: int | None = None) -> list[str]:
-        """Return the lines of a text file that are not blank, or the first ``most``; none where it is no text."""
+        """Read the lines of a text file that are not blank, or the first ``most``; none where it is no text."""
         try:
             lines = text_lines(self.root / name, encoding_of(self.root / name) if most is None else "utf-8")
             return list(islice(filter(None, map(str.strip, lines)), most))
@@ -99,14 +90,9 @@ class Folder:
             return []
 
     def with_images(self, record: Recognised, *names: Sequence[Any]) -> Recognised:
-        """Give a data set the option ``images``: the folder that file names of pictures are relative to.
+        """Set a record's option ``images``, or its question if fewer than half of the pictures are there.
 
-        Args:
-            record: of the data set.
-            names: lists of the same pictures' names in different forms; that of which most pictures are there counts.
-
-        Returns:
-            The record; as a question where fewer than half of the pictures are there.
+        ``names`` are the same pictures' names in several forms, of which the one that fits most files counts.
         """
         beside = self.root / Path(record.files[0]).parent
         namings = [self.pictures.named_by("image", one[:SAMPLED], beside) for one in names]
@@ -119,10 +105,10 @@ class Folder:
         return record
 
     def with_lists(self, record: Recognised, names: Iterable[str] = ()) -> Recognised:
-        """Choose the parts of a data set by lists of its pictures beside its first file or below.
+        """Choose the parts of a data set by lists of its pictures, if there are any, beside its first file or below.
 
-        They are text files named after parts, a picture a line; a table of pictures and their parts; or a JSON document
-        with a list for each part; else the names of its pictures say them. Nothing changes where there are none.
+        Lists are text files named after parts, a picture a line; a table of pictures and parts; or a JSON document with
+        a list for each part. Else the names of the pictures may begin with the part.
         """
         beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
@@ -141,7 +127,7 @@ class Folder:
         return record
 
     def part_lists(self, name: str) -> dict[str, str]:
-        """Return ``FILE=WORD`` by part, for the words by which a table or a JSON document divides pictures."""
+        """Return ``FILE=WORD`` by part, where a table or a JSON document divides pictures by words for parts."""
         table = self.table(name)
         if table is None:
             return {}
@@ -164,15 +150,13 @@ class Folder:
         return there > len(lines) / 2 and not any(len(line.split()) > 1 for line in lines)
 
     def name(self, path: Path) -> str:
-        """Return a path relative to the root."""
         return path.relative_to(self.root).as_posix()
 
     def claim(self, names: Iterable[str]) -> None:
         """Keep files from readers that are asked later."""
         self.claimed |= set(names)
 
-    def is_picture(self, cell: str) -> bool:
-        """Return whether a cell names a picture of the folder, with its ending or without."""
+    def is_picture(self, cell: str) -> bool:  # with or without its ending
         return image_id(cell) in self.pictures.by_id or cell in self.pictures.by_id
 
     def _read(self, name: str, form: ListForm | None) -> TableFile | None:
@@ -190,18 +174,17 @@ class Folder:
 
 
 def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
-    """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
+    """Return each folder that holds files of all these names, the first of them unclaimed, and the files' paths."""
     homes = {home: [Path(home, name).as_posix() for name in names] for home in by_folder(folder.files(names[0]))}
     return [(home, files) for home, files in homes.items() if set(files) <= set(folder.every)]
 
 
 def by_folder(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return files by the folder that they lie in."""
+    """Return files by their folder."""
     return grouped((str(PurePosixPath(name).parent), name) for name in names)
 
 
 def _parts_in(names: Iterable[str]) -> dict[str, str]:
-    """Return patterns by part where every name of a picture begins with a word for a part."""
     hits = [re.match(r"([A-Za-z]+)[-_]", Path(name).name) for name in names]
     starts = {hit[0] for hit in hits if hit}
     parts = {part_of(start[:-1]): f"{start}*" for start in sorted(starts)}

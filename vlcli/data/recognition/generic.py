@@ -17,11 +17,7 @@ from vlcli.plain import as_list, comma_list
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
-    """Return the data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``.
-
-    Tables of the same columns are the parts of one data set. Where the user names columns, tables that lack them are
-    left aside.
-    """
+    """Return the data sets in the tables of a reader: ``csv``, ``jsonl``, ``json``, ``parquet`` ..."""
     aside, tables = [], []
     for table in folder.tables():
         name, last = folder.name(table.path), table.path.name.lower()
@@ -56,7 +52,7 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
 
 
 def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile]) -> bool:
-    """Return whether tables with further columns are other parts of a data set (TallyQA's test)."""
+    """Return whether ``more``, tables with further columns, are other parts of a data set (TallyQA's test)."""
     few, many = first[0], more[0]
     if (few.reader, few.each, few.separator, few.encoding) != (many.reader, many.each, many.separator, many.encoding):
         return False
@@ -71,7 +67,6 @@ def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile
 
 
 def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
-    """Return the data set of tables of the same columns, and a record of those beside that belong to no part of it."""
     (record, *beside), *more = [_of_one_kind(folder, tables) for tables in _by_classes(folder, group)]
     for other, *rest in more:
         way = f"{{file: {other.entry['file']}}} in the recipe reads them instead" if other.kind else "not read"
@@ -81,7 +76,7 @@ def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
 
 
 def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[TableFile]]:
-    """Divide lists that give the same pictures classes of several kinds (FGVC-Aircraft); those with most come first."""
+    """Divide lists of other classes for the same pictures (FGVC-Aircraft); the kind with most classes comes first."""
     kinds = grouped((split_names([folder.name(table.path)])[0], table) for table in group)
     if len(kinds) < 2 or len(group[0].header) != 2:
         return [group]
@@ -110,11 +105,7 @@ def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
-    """Return the data set in tables of the same columns.
-
-    A question where a column names pictures and no other is understood; a record without kind and question where the
-    table has no pictures.
-    """
+    """Return the data set in tables of the same columns: a question where only the column of pictures is understood."""
     table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
     record = Recognised("", {"name": table.reader}, [folder.name(one.path) for one in group])
     shown = ", ".join(map(repr, table.columns[:12])) or "none"
@@ -150,7 +141,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
 
 
 def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
-    """Return the options of the reader; adds parts and reasons to the record."""
+    """Return the reader's options; add parts and reasons to the record."""
     assert meaning.pictures is not None
     record.name_files()
     entry: dict[str, Any] = {}
@@ -188,7 +179,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
 
 
 def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
-    """Return the option ``labels`` for class numbers of a list, where a file beside it has a line for each."""
+    """Return the option ``labels`` of a list of class numbers, if a file has a line for each class."""
     numbers = [str(value) for value in table.values(meaning.label or "")] if table.header and meaning.label else []
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
@@ -202,13 +193,13 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
 
 
 def _are_names(lines: Sequence[str]) -> bool:
-    """Return whether lines can be names of classes: no pictures, and no count before them (DeepFashion)."""
+    # names of pictures are no classes, nor are lists with a count before them (DeepFashion)
     counted = bool(lines) and lines[0].strip() in (str(len(lines) - 1), str(len(lines) - 2))
     return not counted and not any(is_picture_file(word) for line in lines[:100] for word in line.split()[:1])
 
 
 def _split_images(folder: Folder, record: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
-    """Return the option ``image`` for tables whose pictures lie in folders of the parts, and share names."""
+    """Return the options for tables whose pictures lie in folders of the parts and have the same names there."""
     column = record.columns["image"]
     if len(group) == 1 or not isinstance(column, str) or column not in group[0].columns:
         return {}
@@ -239,7 +230,7 @@ def _kind(meaning: Meaning) -> str:
 
 
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that name columns, as far as they are not the reader's defaults."""
+    """Return the options that name columns, without the reader's defaults."""
     options: dict[str, Any] = {"image": columns["image"], "text": columns.get("text")}
     if kind == "vqa" and "choices" not in columns:
         options["answers"] = columns.get("answers")
@@ -282,11 +273,7 @@ def _are_words(values: Sequence[Any]) -> bool:
 
 
 def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) -> str:
-    """Return what is unclear in a table that should name pictures and does not; empty where it need not.
-
-    It should where a column holds names like those of pictures, where the user names the column, where it is the only
-    table, and where another table has the same keys.
-    """
+    """Return the question about a table without pictures; empty where it need not name any."""
     named = folder.columns.get("image")
     values = {name: table.values(name) for name in ([named] if named else table.columns)}
     like = {name: sum(map(is_picture_file, map(str, column))) for name, column in values.items()}
@@ -301,7 +288,6 @@ def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) ->
 
 
 def _shared_key(folder: Folder, table: TableFile) -> str:
-    """Return in words which column holds the keys of another table too; empty where none does."""
     for other in folder.tables():
         same = set(table.columns) & set(other.columns)
         for name in same if len(same) < len(table.columns) else ():
@@ -312,6 +298,6 @@ def _shared_key(folder: Folder, table: TableFile) -> str:
 
 
 def _is_numbers(table: TableFile) -> bool:
-    """Return whether a table holds numbers alone, and no column is called like pictures: results, measurements."""
+    # such as results or measurements
     named = any(is_hinted("picture", name) for name in table.columns)
     return not named and all(as_number(value) is not None for name in table.columns for value in table.values(name))

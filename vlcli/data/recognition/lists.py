@@ -26,7 +26,7 @@ _NAMED = re.compile(rf"(.*?(?:{_ENDINGS}))\s+(\S.*)", re.IGNORECASE)
 
 
 class ListForm(NamedTuple):
-    """Separator of a list's cells, names for its columns (none: it has them), and number of lines before its rows."""
+    """Separator of the cells, names for the columns (empty: the first line has them), and lines before the rows."""
 
     separator: str
     header: list[str]
@@ -34,7 +34,7 @@ class ListForm(NamedTuple):
 
 
 def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
-    """Return the form of a text file that is a list, or a table with a header; None where it is neither."""
+    """Return the form of a text file that is a list or a table with a header; None: it is neither."""
     if path.suffix.lower() not in SUFFIXES:
         return None
     lines = _first_lines(path)
@@ -48,10 +48,7 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
 
 
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
-    """Return names for the columns of a table without a header; empty where the first row is one.
-
-    It is data where one of its cells is a file name of a picture, or a name without ending in a column of pictures.
-    """
+    """Return names for the columns of a table whose first row, with the name of a picture, is no header; else none."""
     columns = list(zip(*(row for row in rows[:_LOOKED_AT] if len(row) == len(rows[0])), strict=True))
     pictures = [is_picture_file(column[0]) or _are_pictures(column, is_picture) for column in columns]
     if not any(pictures):
@@ -61,7 +58,7 @@ def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]
 
 
 def _are_pictures(column: Sequence[str], is_picture: IsPicture) -> bool:
-    """Return whether most cells name pictures, and the first one does or is written as the second, but for digits."""
+    # the first cell may name a picture that is not there: but for digits, it is written as the second
     first, second = (re.sub(r"\d+", "0", cell) for cell in (column[0], column[min(1, len(column) - 1)]))
     return 2 * sum(map(is_picture, column)) > len(column) and (is_picture(column[0]) or first == second)
 
@@ -71,7 +68,7 @@ def lines_by_blanks(text: str, separator: str, count: int) -> Iterator[tuple[int
 
     Args:
         separator: :data:`SPACE` or :data:`FIRST_SPACE`.
-        count: number of columns; of more words, those that are left belong to the first; 0: every word is a cell.
+        count: columns; words beyond belong to the first; 0: every word is a cell.
     """
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
         if line and separator == FIRST_SPACE:
@@ -85,8 +82,7 @@ def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tu
     """Yield number and cells of the lines of a table that are not blank.
 
     Args:
-        separator: one letter, or as in :func:`lines_by_blanks`.
-        count: as there.
+        separator: one letter, or with ``count`` as in :func:`lines_by_blanks`.
 
     Raises:
         DataError: the CSV is malformed.
@@ -94,6 +90,7 @@ def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tu
     if separator in (SPACE, FIRST_SPACE):
         yield from lines_by_blanks(text, separator, count)
         return
+    text = text if "\n" in text else text.replace("\r", "\n")  # Excel's "CSV (Macintosh)"
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
     try:
         yield from ((reader.line_num, line) for line in reader if line)
@@ -155,7 +152,7 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
 
 
 def _are_combined(texts: Sequence[str]) -> bool:
-    """Return whether texts combine a few words in more ways than there are words, as classes do, not sentences."""
+    """Return whether a few words occur in more combinations than there are words, as classes do, not sentences."""
     words = [text.lower().split() for text in texts]
     known = {word for some in words for word in some}
     once = all(len(set(some)) == len(some) for some in words)

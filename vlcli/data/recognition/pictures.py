@@ -25,7 +25,7 @@ _PAIRED = 200
 
 
 def median_size(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return median width and height of pictures; 0 where none can be read."""
+    """Return median width and height of pictures in pixels; 0, 0 where none can be read."""
     sizes = []
     for path in paths:
         with suppress(BadImageError):
@@ -35,21 +35,13 @@ def median_size(paths: Iterable[Path]) -> tuple[int, int]:
 
 
 class Naming(NamedTuple):
-    """How a column names pictures.
+    """How a column names pictures."""
 
-    Attributes:
-        sources: the column, or templates of file names.
-        folder: under the root, to which the names are relative.
-        share: of the values that name a picture that is there.
-        also: other folders in which as many are.
-        ambiguous: whether several files fit some values.
-    """
-
-    sources: tuple[str, ...]
-    folder: str
-    share: float
-    also: tuple[str, ...] = ()
-    ambiguous: bool = False
+    sources: tuple[str, ...]  # the column, or templates of file names
+    folder: str  # to which the names are relative, itself relative to the root
+    share: float  # of the values whose picture is there
+    also: tuple[str, ...] = ()  # other folders with as many of the pictures
+    ambiguous: bool = False  # whether several files fit a value
 
 
 class Pictures:
@@ -61,27 +53,23 @@ class Pictures:
         self._indices: dict[str, PictureIndex] = {}
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
         return sum(map(len, self.by_id.values()))
 
     @cached_property
     def paths(self) -> set[str]:
-        """Their paths relative to the root."""
         return {path.relative_to(self.root).as_posix() for paths in self.by_id.values() for path in paths}
 
     @cached_property
-    def folders(self) -> list[str]:
-        """The folders that hold some, those with most first."""
+    def folders(self) -> list[str]:  # those with most pictures first
         counts = Counter(str(PurePosixPath(path).parent) for path in self.paths)
         return sorted(counts, key=lambda folder: (-counts[folder], folder))
 
     @cached_property
-    def folder(self) -> str:
-        """The innermost folder that holds all of them."""
+    def folder(self) -> str:  # the innermost one that holds all pictures
         return "." if "." in self.folders or not self.folders else os.path.commonpath(self.folders) or "."
 
     def ending(self, name: str) -> str:
-        """Return the longest end of a path of another machine that is a picture's path; the path itself without any."""
+        """Return the longest end of a path of another machine that is a picture's path; else the path."""
         parts = PurePosixPath(name).parts
         ends = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((end for end in ends if end in self.paths), name)
@@ -90,8 +78,6 @@ class Pictures:
         self, column: str, values: Sequence[Any], beside: Path, part: str = "", by_number: bool = False
     ) -> Naming | None:
         """Return how the values of a column name pictures, as readers resolve them; None where fewer than half do.
-
-        Of several folders to which most names are relative, the plainest counts.
 
         Args:
             values: names, paths, ids, or lists of them.
@@ -125,8 +111,10 @@ class Pictures:
 
     def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
         """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
-        plain = [{name: str(row[name]) for name in columns if isinstance(row.get(name), str | int)} for row in rows]
-        cells = [{name: cell for name, cell in row.items() if cell.strip()} for row in plain[:_PAIRED]]
+        plain = (
+            {name: row[name] for name in columns if isinstance(row.get(name), str | int)} for row in rows[:_PAIRED]
+        )
+        cells = [{name: str(cell) for name, cell in row.items() if str(cell).strip()} for row in plain]
         namings = []
         for pair in itertools.permutations(columns, 2):
             names = ["/".join(row[column] for column in pair) for row in cells if {*pair} <= row.keys()]
@@ -135,7 +123,7 @@ class Pictures:
         return max(filter(None, namings), key=lambda one: one.share, default=None)
 
     def _matches(self, folder: str, names: list[str], by_number: bool) -> tuple[int, int]:
-        """Return how many names match a file under a folder, and minus their distance from the files' names in all."""
+        # how many names match a file under the folder, and minus the sum of their distances from the files' names
         if folder not in self._indices:
             self._indices[folder] = PictureIndex(self.root / folder)
         distances = []
@@ -148,11 +136,9 @@ class Pictures:
         return len(distances), -sum(distances)
 
     def place_of(self, names: Sequence[str], split: str) -> str:
-        """Return the pattern ``{split}/images/*.png`` of a part's pictures; empty where no folder of the part has most.
+        """Return the pattern (``{split}/images/*.png``) of a part's folder with most of the names; empty without any.
 
-        Args:
-            names: of the part's pictures, with endings or without (then the pattern has the usual one).
-            split: word for the part, which the folder's path holds.
+        Where names lack endings, the pattern has the usual one.
         """
         for folder in (one for one in self.folders if split in one):
             inside = [path for path in map(PurePosixPath, self.paths) if str(path.parent) == folder]
@@ -163,7 +149,7 @@ class Pictures:
         return ""
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
-        """Return file names of which a column's values are a part; one template a picture of the row."""
+        """Return templates of file names that hold a column's values, one for each picture of a row."""
         texts = [str(value) for value in values if isinstance(value, str | int)]
         sample = list(dict.fromkeys(text.rpartition(".")[0] if is_picture_file(text) else text for text in texts))
         sample = [value for value in sample if re.fullmatch(r"[\w.-]{1,80}", value)]
@@ -186,7 +172,7 @@ class Pictures:
         return templates
 
     def number_form(self, numbers: Sequence[Any]) -> tuple[str, float]:
-        """Return the form that makes image ids of whole numbers, such as ``{:012d}``, and the share that are there."""
+        """Return the format that makes image ids of numbers, such as ``{:012d}``, and the share that are there."""
         hits = filter(None, (re.fullmatch(r"(.*?)([0-9]{4,})", name) for name in self.by_id))
         forms = dict.fromkeys(f"{re.sub('[{}]', '', hit[1])}{{:0{len(hit[2])}d}}" for hit in hits)
         plain = [number for number in numbers if isinstance(number, int)]

@@ -36,9 +36,9 @@ def part_in(path: str) -> str:
 
 
 def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the options that choose each part where splits have these names (``train``, ``val2014``, ``restval``).
+    """Return the options that choose each part where splits have these names; empty without training and another part.
 
-    Empty unless there are a training part and another. ``trainval`` beside ``train`` repeats its rows: it is left out.
+    ``trainval`` beside ``train`` repeats its rows and is left out.
     """
     names: dict[str, list[str]] = {}
     lower = list(map(str.lower, splits))
@@ -55,9 +55,8 @@ def parts_by(values: Sequence[str], name: str) -> dict[str, str]:
     """Return the word for each part in a column of parts; empty where it is none.
 
     Args:
-        values: of the column.
-        name: of the column and its file: only under a name such as ``partition`` are 0, 1 and 2 the parts (CelebA), or
-            1, 2 and 3 with most rows in the first (OCR-VQA); folds are none.
+        name: of column and file: only under one such as ``partition`` are 0, 1 and 2 the parts (CelebA), or 1, 2 and 3
+            with most rows in the first (OCR-VQA); folds are none.
     """
     distinct, name = sorted(set(values)), name.lower()
     counted = distinct == ["1", "2", "3"] and "fold" not in name and max(distinct, key=list(values).count) == "1"
@@ -68,9 +67,8 @@ def parts_by(values: Sequence[str], name: str) -> dict[str, str]:
 
 
 def split_names(files: Sequence[str]) -> tuple[str, list[str]]:
-    """Return one name with ``{split}`` for several files, and the split of each.
-
-    The split is the word for the part, where that alone makes the names equal; else all that differs.
+    """Return one name with ``{split}`` for several files, and each file's split: the word for its part, else all that
+    differs.
     """
     words = [hit[1] if (hit := _PART.search(file)) else "" for file in files]
     by_word = {file.replace(word, "{split}") if word else file for file, word in zip(files, words, strict=True)}
@@ -81,8 +79,7 @@ def split_names(files: Sequence[str]) -> tuple[str, list[str]]:
     return f"{start}{{split}}{end}", [file[len(start) : len(file) - len(end)] for file in files]
 
 
-def _common_start(names: Sequence[str]) -> str:
-    """Return the common beginning of names, without the half word that it ends in."""
+def _common_start(names: Sequence[str]) -> str:  # without the half word that it ends in
     return re.sub(r"[^\W_]+\Z", "", os.path.commonprefix(names))  # noqa: RUF071 (of letters)
 
 
@@ -105,17 +102,16 @@ class Recognised:
 
     Attributes:
         kind: one of :data:`KINDS`; empty for a question.
-        entry: name and options of the reader that reads all parts; an option may hold ``{split}``.
-        files: the files that it reads, relative to the folder; other readers are not shown them.
-        columns: column or field by role (``image``, ``text``, ``answers``, ``label``, ``boxes``), for people.
-        parts: options that choose each part (``train``, ``validation``, ``test``) where the data name their parts.
-        reasons: why the options are what they are, by option; ``parts`` says who names the parts.
+        entry: name and options of the reader of all parts; an option may hold ``{split}``.
+        files: annotation files, relative to the folder; they are hidden from other readers.
+        columns: column or field by role (``image``, ``text``, ``answers``, ``label``, ``boxes``), to be shown.
+        parts: options that choose each part (``train``, ``validation``, ``test``), where the data name their parts.
+        reasons: reason for an option, by its name; ``parts``: what names the parts.
         notes: warnings.
-        unused: unused files or columns with the reason: "FILE: reason".
-        question: about unclear data, with the options or changes that settle it; such a data set is not read.
-        title: name of the data set; empty: its files.
-        fallback: whether it counts only where no table of the folder annotates pictures.
-        has_sentences: whether a table holds sentences.
+        unused: unused files or columns: "FILE: reason".
+        question: about unclear data, with the options or changes that settle it; such data are not read.
+        title: name in messages; empty: the files.
+        fallback: whether it counts only where no table annotates the folder's pictures.
     """
 
     kind: str
@@ -133,24 +129,18 @@ class Recognised:
 
     @property
     def where(self) -> str:
-        """Its files, for people."""
         return self.title or comma_list(self.files, 4)
 
     @property
     def splits(self) -> list[str]:
-        """Every split that its parts name, each once; empty where parts are chosen otherwise."""
+        """Every split that ``parts`` names, each once; empty where parts are chosen otherwise."""
         named = (as_list(options.get("split")) for options in self.parts.values())
         return list(dict.fromkeys(chain.from_iterable(named)))
 
     def name_files(self, option: str = "file", splits: Sequence[str] | None = None) -> Recognised:
-        """Set the option that names the files: one name, or one with ``{split}`` and the parts that the names tell.
+        """Set the reader's option that names the files, ``{split}`` for their parts; return the record.
 
-        Args:
-            option: of the reader.
-            splits: words by which a single file divides its rows (values of a field); None: the file does not.
-
-        Returns:
-            The record.
+        ``splits`` are the words by which a single file divides its rows.
         """
         self.entry[option] = self.files[0]
         if splits is None and len(self.files) > 1:

@@ -31,53 +31,33 @@ INSTALL = "pip install 'vlcli[parquet]'"
 
 @dataclass
 class TableFile:
-    """One file with rows.
-
-    Attributes:
-        reader: reader that reads it: ``csv``, ``jsonl``, ``json``, ``parquet`` or ``xlsx``.
-        rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
-        separator: between the columns of a CSV.
-        header: names given to the columns of a CSV without a header.
-        skip: lines of a CSV before its rows, where it has such a header.
-        document: the whole JSON document, where it is one.
-        each: column whose objects are the rows (questions that an entry for a picture holds), or columns of lists of
-            which the entries at a place are a row.
-    """
+    """One file with rows."""
 
     path: Path
-    reader: str
-    rows: list[dict[str, Any]]
+    reader: str  # registered name
+    rows: list[dict[str, Any]]  # at most MOST_ROWS, spread over the whole table
     encoding: str = "utf-8"
     separator: str = ","
-    header: list[str] = field(default_factory=list)
-    skip: int = 0
-    document: Any = field(default=None, repr=False)
-    each: str | tuple[str, ...] = ""
+    header: list[str] = field(default_factory=list)  # names given to the columns of a CSV without a header
+    skip: int = 0  # lines of such a CSV before its rows
+    document: Any = field(default=None, repr=False)  # the whole JSON document
+    each: str | tuple[str, ...] = ""  # column whose objects are the rows, or columns of parallel lists
 
     @property
     def columns(self) -> list[str]:
-        """The columns, in the order of the first rows."""
         return list(dict.fromkeys(str(name) for row in self.rows[:50] for name in row))
 
-    def values(self, column: str) -> list[Any]:
-        """The values of a column, empty ones left out."""
+    def values(self, column: str) -> list[Any]:  # without empty ones
         return [row[column] for row in self.rows if row.get(column) not in (None, "")]
 
 
 def reader_of(name: str) -> str:
-    """Return the reader of tables and JSON documents whose names end like this one; empty without any."""
+    """Return the reader of tables and JSON documents for the ending of a name; empty without any."""
     return SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower(), "")
 
 
 def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> TableFile | None:
-    """Read one table; None where a file holds no rows.
-
-    Args:
-        form: of a text file that is a list.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Read one table; None: the file holds no rows. Raises DataError: it cannot be read."""
     reader = reader_of(path.name)
     if reader == "parquet":
         return _parquet(path)
@@ -108,7 +88,7 @@ def _of_document(path: Path, reader: str, document: Any, encoding: str = "utf-8"
 
 
 def _of_objects(table: TableFile) -> TableFile:
-    """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
+    # a row for each object of the column of lists of sentences, or for each question and its answer
     pairs = (pair for pair in _PARALLEL if _are_parallel(table, pair))
     lists = (name for name in table.columns if _holds_sentences(table.values(name)))
     each = next(chain[str | tuple[str, ...]](pairs, lists), "")
@@ -135,7 +115,7 @@ def _document(text: str) -> Any:
 
 
 def encoding_of(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8, UTF-16 by its mark or its zeros, else Latin-1 or Windows'.
+    """Return the encoding of a text file: UTF-8, UTF-16 by its mark or zeros, else Latin-1 or Windows-1252.
 
     Raises:
         DataError: the file cannot be read.
@@ -166,7 +146,6 @@ def _form_of_csv(text: str, is_picture: IsPicture) -> ListForm:
 
 
 def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> TableFile | None:
-    """Return a table with the rows of numbered lines of cells; None where there are none."""
     names, rows = table.header, []
     for number, cells in (numbered for numbered in lines if numbered[0] > table.skip):
         if not names:
@@ -182,14 +161,13 @@ def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> Table
 
 
 def _sheet(path: Path) -> TableFile | None:
-    """Read the first sheet of a workbook."""
     if importlib.util.find_spec("openpyxl") is None:
         raise DataError("Spreadsheets need the package openpyxl.", hint=sheets.INSTALL)
     return _of_lines(TableFile(path, "xlsx", []), sheets.sheet_lines(path))
 
 
 def spread(rows: list[T]) -> list[T]:
-    """Return at most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
+    """Return at most :data:`MOST_ROWS` rows, evenly spread over all parts."""
     return rows[:: -(-len(rows) // MOST_ROWS) or 1]
 
 

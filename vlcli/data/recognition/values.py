@@ -19,9 +19,9 @@ _NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def count_words(values: Sequence[Any]) -> float:
-    """Return words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text.
+    """Return the mean number of words of a cell, of a list its first text's; 0 where most cells are no text.
 
-    A number is no word.
+    Numbers are no words.
     """
     first = [value[0] if isinstance(value, list) and value else value for value in values]
     texts = [value for value in first if isinstance(value, str)]
@@ -58,7 +58,7 @@ def are_word_lists(values: Sequence[Any]) -> bool:
 
 
 def are_answers(values: Sequence[Any]) -> bool:
-    """Return whether values are answers, lists of people's answers, or objects of scores; no numbers of rows."""
+    """Return whether values are answers, lists of people's answers, or objects answer -> score; no row numbers."""
     plain = [value for value in values if isinstance(value, str | int | float)]
     known = all(isinstance(value, str | int | float | list | dict) for value in values)
     return known and not is_row_number(values) and (len(plain) < len(values) or has_repeats(plain))
@@ -85,19 +85,19 @@ def is_short(values: Sequence[Any]) -> bool:
 
 
 def is_verdict(values: Sequence[Any]) -> bool:
-    """Return whether values are two or three words for right and wrong, whatever the column is called."""
+    """Return whether values are two or three words for right and wrong."""
     known = {"true", "false", "yes", "no", "0", "1", "entailment", "neutral", "contradiction", "right", "wrong"}
     distinct = {str(value).lower() for value in values}
     return 2 <= len(distinct) <= 3 and distinct <= known
 
 
 def has_repeats(values: Sequence[Any]) -> bool:
-    """Return whether values occur more than once: nothing can be learnt from ids and numbers of rows."""
+    """Return whether a value occurs more than once: ids and row numbers, which do not, cannot be learnt."""
     return len(values) < FEW or len(set(map(str, values))) < len(values)
 
 
 def is_row_number(values: Sequence[Any]) -> bool:
-    """Return whether values are numbers that grow from row to row; a few numbers that come again are classes."""
+    """Return whether values are numbers that grow from row to row; a few that recur are classes."""
     numbers = [as_number(value) for value in values]
     grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
     several = len({one for one in numbers if one is not None}) >= len(values) / 4  # in each part they begin anew
@@ -110,7 +110,7 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         return number if math.isfinite(number := float(value)) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
