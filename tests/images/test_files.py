@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlcli.images.files import BadImageError, open_image, read_size, to_rgb
+from vlcli.images.files import BadImageError, check_image, open_image, read_size, to_rgb
 
 RED = np.zeros((20, 30, 3), dtype=np.uint8)
 RED[..., 0] = 200
@@ -112,3 +112,8 @@ def test_damaged_orientation_turns_nothing(tmp_path):
     (tmp_path / "a.webp").write_bytes(content[: place + 2] + b"\x1a" + content[place + 3 :])
     assert open_image(tmp_path / "a.webp").size == (30, 20)
     assert read_size(tmp_path / "a.webp") == (20, 30)
+
+
+def test_a_jpeg_of_less_than_eight_pixels_can_be_checked(tmp_path):
+    Image.new("RGB", (5, 3)).save(tmp_path / "small.jpg")
+    check_image(tmp_path / "small.jpg")

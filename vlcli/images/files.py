@@ -70,7 +70,7 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
 def check_image(source: Source) -> None:
     """Check that an image can be decoded; a JPEG at an eighth of its size, which reads all of it."""
     with opened(source) as image:
-        image.draft(None, (image.width // 8, image.height // 8))
+        image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))
         _loaded(image)
 
 

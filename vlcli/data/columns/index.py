@@ -103,6 +103,7 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
     folders = {str(path): state_of(path) for path in listed}
     with new_folder(folder) as beside:
         with PicturePathsWriter(beside, reader.image_folder, reader._two_files) as paths:
+            reader.left_out.clear()  # of an earlier attempt
             _write_examples(reader, beside, paths)
         if reader.take is not None:
             written = ColumnExamples(beside)
