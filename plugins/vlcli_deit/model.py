@@ -46,7 +46,7 @@ SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 
 
 class Block(vl.TransformerLayer):
-    """A transformer layer, followed by a generator of positions or by nothing."""
+    """A transformer layer, and behind it an encoding that computes positions from its output (CPVT), or nothing."""
 
     behind: Callable[[Tensor, vl.Layout], Tensor] | None = None
 

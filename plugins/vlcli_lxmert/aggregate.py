@@ -86,7 +86,7 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | Non
         if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):
             return CorpusSource(name, parts)
     if change:
-        raise DataError("The files of a source are not there.", where=str(root), got=f"{name}: {change}")
+        raise DataError("The files of a corpus are missing.", where=str(root), got=f"{name}: {change}")
     return None
 
 

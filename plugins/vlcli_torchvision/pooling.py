@@ -1,4 +1,4 @@
-"""Features at boxes from any of torchvision's detectors: what its own box head sees, else its maps."""
+"""Pools features of boxes from any of torchvision's detectors: the input of its box head, or its feature maps."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""``vlcli run`` of tables and over seeds: runs them all, and writes the table of what they measured."""
+"""``vlcli run`` of a recipe with ``rows`` and over seeds: runs each, and writes the table of their metrics."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -30,7 +30,7 @@ def tokens(caption: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Word:
-    """One concept.
+    """One visual concept: a word of the captions that an image classifier learns.
 
     Attributes:
         word: lower-case.

@@ -1,4 +1,4 @@
-"""Extracts the records of images in batches, here or in other processes, and reports the extraction."""
+"""Extracts region features of images in batches, in this process or in several, and writes the report of it."""
 
 import json
 from collections import defaultdict

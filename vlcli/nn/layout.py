@@ -1,4 +1,4 @@
-"""Layouts: modality, source and place of each token of a sequence, which may mix sentences, boxes and grids."""
+"""Describes each token of a sequence (words, boxes, grid cells): modality, sentence or picture, position."""
 
 from __future__ import annotations
 

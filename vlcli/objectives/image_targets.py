@@ -218,7 +218,7 @@ class FeatureTarget:
 
 
 class TokenTarget:
-    """Visual tokens of a local tokenizer with ``codes`` tokens; read when first used, in no checkpoint."""
+    """Visual tokens (BEiT) from a file that holds an image tokenizer with ``codes`` tokens; loaded when first used."""
 
     def __init__(self, grid: Grid, needs: InputSpec, file: str, codes: int) -> None:
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes

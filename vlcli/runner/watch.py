@@ -144,7 +144,7 @@ class Watch:
 
 
 class Unwatched:
-    """In place of a :class:`Watch` in worker processes and in runs without work."""
+    """Does nothing, in place of a :class:`Watch`: in worker processes, and in runs all of whose stages are finished."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

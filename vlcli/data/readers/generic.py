@@ -81,7 +81,8 @@ class Json(JsonLines):
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, row in enumerate(map(files.as_object, files.records_of(self.content(file), str(file)))):
             if not isinstance(row, dict):
-                raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
+                where = f"{file}[{number}]"
+                raise DataError("An entry is no JSON object.", where=where, got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
 
     def content(self, file: Path) -> Any:

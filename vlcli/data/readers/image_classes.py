@@ -356,5 +356,5 @@ def _sorted_into_classes(folder: Path) -> list[tuple[str, Path]]:
     pairs = [(home.name, path) for home in homes for path in sorted(home.rglob("*")) if is_picture_file(path.name)]
     if not pairs:
         expected = f"{folder.name}/CLASS/FILE, or flat pictures with {SOLUTION} in a folder above"
-        raise DataError("There are no classes here.", where=str(folder), expected=expected)
+        raise DataError("The folder holds no class with pictures.", where=str(folder), expected=expected)
     return pairs

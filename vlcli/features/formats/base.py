@@ -1,4 +1,4 @@
-"""Defines the base class of foreign formats: images one after another, each decoded on demand."""
+"""Defines the base class of other projects' formats of region features (tsv, npz ...), read one picture at a time."""
 
 import json
 from abc import ABC, abstractmethod
