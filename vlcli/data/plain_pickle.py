@@ -86,7 +86,7 @@ class _Reader:
         for code, argument, _ in pickletools.genops(content):
             if code.name == "STOP":
                 if len(self.stack) != 1 or self.stack[0] is _MARK:
-                    raise ValueError("no single value at the end")
+                    raise ValueError("the pickle holds no single value")
                 return self.stack[0]
             self._do(code.name, argument)
         raise ValueError("no end")
