@@ -39,7 +39,7 @@ def locked(folder: Path, hint: str = "choose another output folder") -> Iterator
 def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
     """Holds a lock file, with this process's id; yields None if another holds it for ``patience`` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("r" if shared and path.is_file() else "a+", encoding="utf-8") as file:  # it may be another user's
         try:
             import fcntl
         except ImportError:  # no such lock on this system: go on without

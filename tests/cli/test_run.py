@@ -76,6 +76,25 @@ def test_run_prints_stages_and_table_on_stdout_and_the_rest_on_stderr(vlcli):
     assert document["table"]["rows"] == [{"label": "mine", "metrics": {"accuracy": 0.5}}]
 
 
+def test_stages_in_processes_of_their_own_take_overrides_of_the_environment_once(vlcli):
+    ended = vlcli(
+        "run", "both.yaml", "--until", "tune", "--quiet", env={"VLCLI_SET": "~stages.test ~stages.scratch ~table"}
+    )
+    assert ended.code == 0, ended.err
+
+
+def test_what_a_plugin_prints_and_a_file_that_is_none_leave_the_output_alone(vlcli, tmp_path):
+    (tmp_path / "loud.py").write_text("print('hello')")
+    assert json.loads(vlcli("validate", "mine.yaml", "--json", "--plugin", "loud.py").out)["valid"]
+    assert "give a Python file" in vlcli("validate", "mine.yaml", "--plugin", "data/train.txt").err
+
+
+def test_the_home_of_nobody_is_told(vlcli):
+    told = vlcli("run", "mine.yaml", "root=~nobody-here/data").err
+    assert "got: ~nobody-here/data" in told
+    assert "unforeseen" not in told
+
+
 def test_dry_run_does_nothing(vlcli, tmp_path):
     ended = vlcli("pretrain", "--recipe", "mine.yaml", "epochs=3", "--dry-run")
     assert ended.code == 0

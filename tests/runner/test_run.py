@@ -14,8 +14,8 @@ import pytest
 from tests.runner.fakes import Told, _importer, actions, go, planned
 from vlcli.errors import RecipeError, UsageError, VlcliError
 from vlcli.files import flocked
+from vlcli.recipe import leftovers, run_state, stage_record
 from vlcli.recipe import plan as planning
-from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.load import load
 from vlcli.recipe.plan import RunOptions
 from vlcli.runner.run import keep_recipe, prepare, run_prepared, run_recipe
@@ -167,6 +167,8 @@ def test_choice_of_stages(world):
         planned(only="tnue")
     with pytest.raises(UsageError, match="no export stage"):
         planned(kind="export")
+    with pytest.raises(UsageError, match="No stage lies between"):
+        planned(first="test", until="pretrain")
     go(until="pretrain")
     assert planned(first="tune", until="tune")[1]["tune"] == "run"
 
@@ -184,6 +186,29 @@ def test_a_skipped_implied_store_is_done_without(world):
     outcomes = go(words)
     assert outcomes["regions"].status == "skipped"
     assert outcomes["pretrain"].status == "done"
+    assert planned(words, only="pretrain")[1] == {"regions": "passed", "pretrain": "skip"}
+
+
+def test_a_stage_whose_recipe_changed_since_the_run_began_is_refused(world):
+    step = prepare(load("mine.yaml"), RunOptions(only="regions"), Told()).steps[0]
+    assert "changed since the run began" in str(go(only="regions", key="another")["regions"].error)
+    assert not (world / "runs/mine/regions").exists()
+    assert go(only="regions", key=step.key)["regions"].status == "done"
+
+
+def test_a_finished_run_of_another_user_can_be_looked_at(world, monkeypatch):
+    go()
+    opened = Path.open
+
+    def read_only(path, mode="r", *args, **kwargs):
+        if mode != "rb" and mode != "r":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert leftovers.look(Path("runs"))[0].state == "done"
+    assert set(actions(go()).values()) == {"skip"}
 
 
 def test_deep_faults_come_before_anything_runs(world):

@@ -121,6 +121,13 @@ def as_vlcli(error: BaseException) -> VlcliError:
         where = shown(os.fsdecode(str(error.filename)))
         return DataError(what, where=where, got=error.strerror or str(error), hint=hint)
     text = str(error).strip().split("\n", 1)[0]
+    if isinstance(error, RuntimeError) and "home directory" in text:  # of Path.expanduser
+        what, hint = (
+            "A path begins with ~ and a name that is no user's.",
+            "write the whole path, or ~/ for your own folder",
+        )
+        path = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_locals.get("self", "")
+        return DataError(what, got=str(path), hint=hint)
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     hint = "run with -vv for the traceback"
     return VlcliError("Something unforeseen went wrong.", where=blame(error), got=got, hint=hint)
@@ -149,6 +156,7 @@ class RunRequest:
     kind: str | None = None
     folder: Path | None = None
     worker: bool = False
+    key: str = ""
 
     @property
     def how(self) -> dict[str, bool]:
@@ -156,7 +164,7 @@ class RunRequest:
 
     @property
     def options(self) -> RunOptions:
-        names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
+        names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device", "key")
         shared = {name: getattr(self, name) for name in names}
         jobs = 1 if self.worker else self.jobs
         return RunOptions(**shared, jobs=jobs, plugins=tuple(self.plugin or ()), check=not self.worker)

@@ -45,6 +45,7 @@ def run(
     until: options.Until = None,
     run_folder: Annotated[Path | None, Option(hidden=True)] = None,
     worker: Annotated[bool, Option("--worker", hidden=True)] = False,
+    key: Annotated[str, Option(hidden=True)] = "",
 ) -> None:
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
@@ -56,7 +57,7 @@ def run(
     stopping.requeue_code()  # refused now rather than when the scheduler waits for it
     if worker:
         stopping.end_with_parent()
-    request = replace(request, first=first, until=until, folder=run_folder, worker=worker)
+    request = replace(request, first=first, until=until, folder=run_folder, worker=worker, key=key)
     names, overrides = options.split_words(words)
     if not worker and _names_rows(names, rows):
         from vlcli.cli.rows import run_tables

@@ -33,6 +33,7 @@ class RunOptions:
         jobs: stages at a time; None: as the recipe says.
         plugins: files that register components, for worker processes.
         check: validate deeply before the first stage runs.
+        key: that a stage must have; empty: any.
     """
 
     output: Path = Path("runs")
@@ -47,6 +48,7 @@ class RunOptions:
     jobs: int | None = None
     plugins: tuple[str, ...] = ()
     check: bool = True
+    key: str = ""
 
 
 @dataclass
@@ -134,7 +136,7 @@ class Planner:
             return _with(step, "run", f"after {', '.join(waiting)}")
         prints = {n: other.record.fingerprint for n, other in before.items() if other.record is not None}
         step.key = keys.stage_key(self.resolved.recipe, name, prints, implied, list(self.graph))
-        return self._look_for_finished(step) or self._to_run(step, before)
+        return self._look_for_finished(step) or self._lacks(step, before) or self._to_run(step)
 
     def _look_for_finished(self, step: PlannedStage) -> PlannedStage | None:
         chosen = step.name in self.chosen
@@ -155,14 +157,17 @@ class Planner:
                 if other and not digests.changed(record.data, folder) and not stage_record.lost(folder, record):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
-        if not chosen:
-            return _with(step, "outside", f"{step.name}: {step.lost}" if step.lost else f"{step.name} has not been run")
         return None
 
-    def _to_run(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
+    def _lacks(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage | None:
         missing = self.missing_data(step.name, {n: s.artifact for n, s in before.items() if s.artifact is not None})
-        if missing:
-            return _with(step, "passed" if self.resolved.stages[step.name].if_missing == "skip" else "blocked", missing)
+        if missing and self.resolved.stages[step.name].if_missing == "skip":
+            return _with(step, "passed", missing)
+        if step.name not in self.chosen:
+            return _with(step, "outside", f"{step.name}: {step.lost}" if step.lost else f"{step.name} has not been run")
+        return _with(step, "blocked", missing) if missing else None
+
+    def _to_run(self, step: PlannedStage) -> PlannedStage:
         record = stage_record.read(step.folder)
         if self.options.force and step.name in self.chosen:
             return _with(step, "run", "forced")
@@ -216,6 +221,9 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
         return wiring.ancestors(wiring.inputs(resolved.recipe), of_kind)
     start = order.index(options.first) if options.first else 0
     end = order.index(options.until) if options.until else len(order) - 1
+    if start > end:
+        got, expected = f"--from {options.first} --until {options.until}", f"stages in the order {', '.join(order)}"
+        raise UsageError("No stage lies between these two.", where=resolved.reference, got=got, expected=expected)
     return set(order[start : end + 1])
 
 

@@ -163,10 +163,10 @@ def held(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
 
 def is_alive(folder: Path) -> bool:
     """Returns True if a process runs in ``folder`` (False if the system has no locks)."""
-    if not (folder / LOCK).is_file():
-        return False
-    with contextlib.suppress(OSError), flocked(folder / LOCK, shared=True) as file:
-        return file is None
+    with contextlib.suppress(OSError):
+        if (folder / LOCK).is_file():
+            with flocked(folder / LOCK, shared=True) as file:
+                return file is None
     return False
 
 

@@ -78,7 +78,8 @@ def read(file: Path) -> Document:
         with file.open("rb") as stream:  # no further than the limit: it may be an endless device
             return parse(stream.read(_MOST_BYTES + 1).decode("utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
+        hint = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "see the file: ls -l"
+        problem = Problem("", "the file cannot be read", str(file), str(error), "YAML in UTF-8", hint)
         raise RecipeError([problem], str(file)) from error
     except _YamlError as fault:
         problem = Problem("", fault.what, where=f"{file}:{fault.line}", hint="see the YAML near this line")
@@ -223,7 +224,7 @@ def _scalar(event: Any, line: int) -> Any:
 
 def _characters(text: str, line: int) -> str:
     # No file and no terminal can hold one. PyYAML without libyaml reads it.
-    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+    if "\0" in text or (not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)):
         raise _YamlError("not YAML: found invalid Unicode character escape code", line)
     return text
 

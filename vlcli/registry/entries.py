@@ -7,7 +7,7 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -125,8 +125,8 @@ def load_file(path: str | Path) -> None:
     """
     global _current_file
     file = Path(path).resolve()
-    if not file.is_file():
-        raise ComponentError("There is no such plugin file.", where=str(path), hint="give a Python file")
+    if not file.is_file() or file.suffix != ".py":
+        raise ComponentError("There is no such plugin file.", where=str(path), hint="give a Python file: NAME.py")
     name = _module_name(file)
     if name in sys.modules:
         return
@@ -137,7 +137,8 @@ def load_file(path: str | Path) -> None:
     sys.modules[name] = module
     _current_file = file.name
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # stdout is for what the command writes: JSON, say
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit is broken too
         del sys.modules[name]
         lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]

@@ -83,6 +83,9 @@ def settle(planner: Planner, states: States, name: str, progress: Progress, run:
 
 def execute(planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
     """Runs one stage in this process; its ``stage.json`` is written at the start and at the end."""
+    if planner.options.key not in ("", step.key):  # a worker process reads the recipe again
+        what, hint = "The recipe or what it reads has changed since the run began.", "run the same command again"
+        raise VlcliError(what, where=planner.resolved.reference, hint=hint)
     context = context_of(planner, step.name, states, progress)
     named = (wiring.find_place(value, context.root) for value in planner.graph[step.name].paths)
     paths = [path for path in named if path is not None]

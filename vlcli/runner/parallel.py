@@ -138,7 +138,7 @@ class Children:
         threads = planner.resolved.stages[step.name].threads
         child = subprocess.Popen(
             command(planner, step),
-            env=os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
+            env=os.environ | {"VLCLI_SET": ""} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -173,7 +173,7 @@ def command(planner: Planner, step: PlannedStage) -> list[str]:
     """Returns the command line of a stage's process."""
     options, resolved = planner.options, planner.resolved
     words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", step.name, "--worker"]
-    words += ["--output", str(options.output), "--run-folder", str(planner.folder)]
+    words += ["--output", str(options.output), "--run-folder", str(planner.folder), "--key", step.key]
     words += ["--force"] if options.force else []
     words += [] if options.resume else ["--no-resume"]
     words += ["--device", options.device] if options.device else []

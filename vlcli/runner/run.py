@@ -1,5 +1,6 @@
 """Plans, validates and runs a recipe."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def held(prepared: Prepared, progress: Progress) -> Iterator[Prepared]:
         VlcliError: another process runs in this folder.
     """
     with ExitStack() as stack:
-        while prepared.writes or prepared.planner.folder.is_dir():
+        while prepared.writes or os.access(prepared.planner.folder, os.W_OK):
             planner, patience = prepared.planner, stage_record.LOCK_PATIENCE if prepared.writes else 0.0
             alone = stack.enter_context(run_state.held(planner.folder, patience))
             if alone:
