@@ -41,6 +41,12 @@ def test_parts_of_a_killed_writer_are_kept_and_later_vectors_win(tmp_path):
     assert len(EmbeddingStore(path)) == 1
 
 
+def test_names_of_files_that_are_no_utf8_come_back(tmp_path):
+    writer = EmbeddingWriter(tmp_path / "v.h5", KEY)
+    writer.append(["\udcfcx.jpg", "b"], rows(1, 2))
+    assert writer.finish(["b", "\udcfcx.jpg"]).ids == ["b", "\udcfcx.jpg"]
+
+
 def test_what_something_else_made_is_refused_or_replaced(tmp_path):
     path = tmp_path / "v.h5"
     writer = EmbeddingWriter(path, KEY, dtype="float16")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from vlcli.errors import DataError
-from vlcli.features import FeatureStore, info, verify
+from vlcli.features import FeatureStore, FeatureWriter, Record, info, verify
 from vlcli.features.formats import tsv
 from vlcli.features.importing import errors_file, export_features, import_features
 
@@ -158,6 +158,8 @@ def _broken(lines, kind):
         cells[9] = b"?" + cells[9][1:]
     elif kind == "count":
         cells[7] = b"5"
+    elif kind == "none":
+        cells[7] = b"0"
     elif kind == "number":
         cells[1] = b"forty"
     elif kind == "twice":
@@ -171,6 +173,7 @@ def _broken(lines, kind):
     words = {
         "base64": "features is not base64",
         "count": "bytes, expected",
+        "none": "the number of boxes is '0'",
         "number": "the height is 'forty'",
         "twice": "is there twice, first in",
         "nan": "not finite",
@@ -180,7 +183,10 @@ def _broken(lines, kind):
     return [*lines[:2], b"\t".join(cells), *lines[3:]], ":3", words[kind]
 
 
-@pytest.mark.parametrize("kind", ["cut", "cut early", "base64", "count", "number", "twice", "nan", "width", "outside"])
+KINDS = ["cut", "cut early", "base64", "count", "none", "number", "twice", "nan", "width", "outside"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_damage_is_told_with_its_line(tmp_path, kind):
     whole = _write(tmp_path / "whole.tsv", [_row(n) for n in range(5)])
     lines, place, words = _broken(whole.read_bytes().splitlines(keepends=True), kind)
@@ -241,6 +247,22 @@ def test_headers_and_python_bytes_are_understood(tmp_path):
     assert import_features("obj36", source, tmp_path / "f.h5", dtype="float32").images == 1
     record = FeatureStore(tmp_path / "f.h5").read("COCO_val2014_000000000001")
     assert np.array_equal(record.features, _row(1)["features"])
+
+
+def test_a_mark_of_utf8_is_no_part_of_the_first_name(tmp_path):
+    source = _write(tmp_path / "a.tsv", [_row(1)])
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
+    import_features("obj36", source, tmp_path / "f.h5")
+    assert FeatureStore(tmp_path / "f.h5").ids == [_row(1)["img_id"]]
+
+
+def test_an_image_without_features_is_not_exported(tmp_path):
+    with FeatureWriter(tmp_path / "f.h5") as writer:
+        writer.append(Record("a", np.zeros((0, 3)), np.zeros((0, 4)), (4, 4)))
+    with pytest.raises(DataError, match="cannot be exported") as caught:
+        export_features("obj36", FeatureStore(tmp_path / "f.h5"), tmp_path / "a.tsv")
+    assert "image 'a' has no features" in str(caught.value)
+    assert not (tmp_path / "a.tsv").exists()
 
 
 def test_an_endless_line_is_not_swallowed(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore, verify
 from vlcli.features.concepts import ConceptStore
 from vlcli.features.importing import import_features
+from vlcli.files import flocked
 
 
 def _npz(path, number, **changes):
@@ -75,6 +76,19 @@ def test_npz_labels_boxes_alone_and_damage(tmp_path):
         import_features("npz", tmp_path / "none", tmp_path / "g.h5")
 
 
+def test_npz_as_other_tools_write_it(tmp_path):
+    folder = tmp_path / "npz"
+    _npz(folder / "COCO_1.jpg.npz", 1, image_h=np.array([40]), num_bbox=np.array([4]))  # as MCAN's are called
+    _npz(folder / "im.v2.npz", 2)
+    (folder / "._im.v2.npz").write_bytes(b"x")  # macOS writes such files on other disks
+    import_features("npz", folder, tmp_path / "f.h5")
+    assert FeatureStore(tmp_path / "f.h5").ids == ["COCO_1", "im.v2"]
+    for odd in ({"objects_id": np.array(3)}, {"image_h": np.array(np.inf)}):
+        _npz(folder / "odd.npz", 3, **odd)
+        report = import_features("npz", folder / "odd.npz", tmp_path / "g.h5", skip_bad=True)
+        assert [bad.id for bad in report.errors] == ["odd"]
+
+
 def _vlp(folder, names, dtype="f4"):
     prefix = folder / "feat" / "coco_trainval"
     prefix.parent.mkdir(parents=True)
@@ -128,6 +142,15 @@ def test_vlp_says_what_is_missing(tmp_path):
         import_features("vlp", tmp_path, tmp_path / "f.h5")
     with pytest.raises(DataError, match="no such file"):
         import_features("vlp", tmp_path / "vlp" / "feat" / "nothing", tmp_path / "f.h5")
+    prefix, _ = _vlp(tmp_path / "[1]", ["a001"])
+    for file in prefix.parent.iterdir():
+        file.rename(file.with_name(file.name.replace("coco", "[1]")))
+    prefix = prefix.with_name("[1]_trainval")
+    with h5py.File(tmp_path / "[1]" / "coco_bbox.h5", "a") as file:
+        file["a001"][0, 4] = np.nan
+    with pytest.raises(DataError, match="cannot be imported") as caught:
+        import_features("vlp", prefix, tmp_path / "g.h5")
+    assert "classes of image 'a001' are no whole numbers" in str(caught.value)
 
 
 def test_concept_lists(tmp_path):
@@ -165,6 +188,25 @@ def test_concept_lists(tmp_path):
         assert "image b has words that are no text" in caught.value.got
 
 
+@pytest.mark.parametrize("words", ['"dog"', '["\\ud800"]', "[" * 100_000])
+def test_words_that_cannot_be_read_are_one_message(tmp_path, words):
+    (tmp_path / "a.json").write_text(f'[{{"image_id": 1, "concepts": {words}}}]')
+    with pytest.raises(DataError, match="no list of concepts"):
+        import_features("concepts", tmp_path / "a.json", tmp_path / "f.h5")
+
+
+def test_a_number_that_two_pictures_end_in_names_none(tmp_path):
+    (tmp_path / "dets.json").write_text(json.dumps([{"box": [0, 0, 9, 9], "image_id": 1}]), encoding="utf-8-sig")
+    sizes = [{"file_name": f"{part}_1.jpg", "width": 60, "height": 40} for part in ("train", "val")]
+    (tmp_path / "sizes.json").write_text(json.dumps({"images": sizes}))
+    with pytest.raises(DataError, match="cannot be imported") as caught:
+        import_features("mattnet", tmp_path / "dets.json", tmp_path / "f.h5", pictures=tmp_path / "sizes.json")
+    assert "no such picture, or several" in str(caught.value)
+    (tmp_path / "sizes.json").write_text('{"images": [{"file_name": "1.jpg", "width": Infinity, "height": 4}]}')
+    with pytest.raises(DataError, match="sizes of the pictures cannot be read"):
+        import_features("mattnet", tmp_path / "dets.json", tmp_path / "f.h5", pictures=tmp_path / "sizes.json")
+
+
 def test_mattnet_detections(tmp_path):
     dets = [
         {"det_id": 0, "h5_id": 0, "box": [10, 5, 21, 11], "image_id": 9, "category_id": 18, "score": 0.9},
@@ -200,3 +242,11 @@ def test_wrong_words_are_told(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         import_features("vlp", source, tmp_path / "f.h5", pictures=source)
     assert set(registry.names("formats")) == {"obj36", "butd", "npz", "vlp", "concepts", "mattnet"}
+
+
+def test_two_imports_do_not_write_one_store_at_once(tmp_path):
+    _npz(tmp_path / "npz" / "a.npz", 1)
+    with flocked(tmp_path / ".f.h5.lock"), pytest.raises(DataError, match="Another import writes this store"):
+        import_features("npz", tmp_path / "npz", tmp_path / "f.h5")
+    assert import_features("npz", tmp_path / "npz", tmp_path / "f.h5").images == 1
+    assert not (tmp_path / ".f.h5.lock").exists()

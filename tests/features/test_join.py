@@ -77,6 +77,29 @@ def test_what_cannot_be_joined(tmp_path, shards):
     assert not (tmp_path / "all.h5").exists()
 
 
+def test_an_index_does_not_replace_a_shard(shards):
+    before = shards[1].read_bytes()
+    with pytest.raises(DataError, match="would replace a shard"):
+        join(shards, shards[1])
+    assert shards[1].read_bytes() == before
+
+
+def test_a_shard_without_images_fits_any_other(tmp_path):
+    paths = [_fill(tmp_path / "0.h5", []), _fill(tmp_path / "1.h5", [full_record("a", 1)])]
+    for file in (join(paths, tmp_path / "all.h5"), merge(paths, tmp_path / "one.h5")):
+        assert (FeatureStore(file).ids, FeatureStore(file).dim) == (["a"], 8)
+        assert verify(file) == []
+
+
+@pytest.mark.parametrize("bad", [{"names": "a/b"}, {"names": "."}, {"compression": "zip"}])
+def test_words_of_a_merge_are_checked(tmp_path, bad):
+    path = _fill(tmp_path / "0.h5", [full_record("a", 1)])
+    words = {"names": {path: bad["names"]}} if "names" in bad else bad
+    with pytest.raises(DataError, match=r"un(usable|known)"):
+        merge([path], tmp_path / "one.h5", **words)
+    assert not (tmp_path / "one.h5").exists()
+
+
 def test_changed_or_absent_shards_are_told(tmp_path, shards):
     index = join(shards, tmp_path / "all.h5")
     _fill(shards[1], [full_record("im3", 99, rows=3)], resume=False)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.features._world import full_record, make_record, same
-from vlcli.errors import DataError
+from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record, info, merge, verify
 from vlcli.features.schema import normalise
 
@@ -110,7 +110,12 @@ def test_several_box_sets_in_one_file(tmp_path):
         ({"boxes": np.zeros((5, 5))}, "shape"),
         ({"classes": np.zeros(4)}, "shape"),
         ({"size": (0, 3)}, "not positive"),
+        ({"size": (40, 1 << 40)}, "more than 32 bits"),
         ({"id": ""}, "no id"),
+        ({"id": "a\0b"}, "no Unicode text"),
+        ({"id": "\udcfca"}, "no Unicode text"),
+        ({"classes": np.array([0, 1, 2, 3, 1 << 40])}, "no whole numbers of 32 bits"),
+        ({"classes": np.array([0, 1, 2, 3, np.nan])}, "no whole numbers of 32 bits"),
     ],
 )
 def test_bad_records_are_refused(tmp_path, change, message):
@@ -261,6 +266,22 @@ def test_damaged_files_are_named(tmp_path):
 def test_options_are_checked(tmp_path, bad):
     with pytest.raises(DataError):
         FeatureWriter(tmp_path / "f.h5", **bad)
+
+
+def test_foreign_files_beside_segments_and_shards_are_passed_over(tmp_path):
+    (tmp_path / "f.h5.part").mkdir()
+    for name in ("._0000-00000000.h5", "notes.h5"):
+        (tmp_path / "f.h5.part" / name).write_bytes(b"x")
+    fill(tmp_path / "f.h5", [full_record("a", 1)])
+    (tmp_path / "._f.h5").write_bytes(b"x")
+    assert FeatureStore(tmp_path).ids == ["a"]
+
+
+def test_a_file_in_place_of_a_folder_is_told(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(VlcliError, match="cannot be written") as caught:
+        fill(tmp_path / "file" / "f.h5", [full_record("a", 1)])
+    assert "free some space" not in str(caught.value.hint)
 
 
 def test_empty_records_and_empty_store(tmp_path):

@@ -121,6 +121,28 @@ def test_odd_contents_are_one_message(tmp_path, content):
         read_boxes(write(tmp_path / "boxes.json", content))
 
 
+@pytest.mark.parametrize("box", [[0, 0, 5, 5, 9, 9, 1, 1], [0, 0, 5, 5, 0.5]])
+def test_rows_of_more_than_four_numbers_are_no_boxes(tmp_path, box):
+    """Corners of a polygon, or a score behind the box; four rows of five numbers are no five boxes."""
+    notes = [{"id": n, "image_id": 1, "category_id": 1, "bbox": box} for n in range(4)]
+    for content in (
+        {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": notes},
+        [{"file_name": "a.jpg", "boxes": [box] * 4}],
+    ):
+        (tmp_path / "b.json").write_text(json.dumps(content))
+        with pytest.raises(DataError, match="cannot be read"):
+            read_boxes(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize("none", [None, 0])
+def test_a_size_that_is_not_known_is_none(tmp_path, none):
+    """Label Studio and others write null or 0."""
+    (tmp_path / "b.json").write_text(
+        json.dumps([{"file_name": "a", "height": 9, "width": none, "boxes": [[0, 0, 1, 1]]}])
+    )
+    assert read_boxes(tmp_path / "b.json")["a"].size is None
+
+
 def test_top_orders_and_cuts():
     boxes = BoxList(np.arange(12, dtype=np.float32).reshape(3, 4), scores=np.array([0.1, 0.9, 0.9]))
     assert boxes.top(2).boxes[:, 0].tolist() == [4, 8]

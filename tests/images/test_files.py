@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tarfile
 import zlib
 
 import numpy as np
@@ -117,3 +118,11 @@ def test_damaged_orientation_turns_nothing(tmp_path):
 def test_a_jpeg_of_less_than_eight_pixels_can_be_checked(tmp_path):
     Image.new("RGB", (5, 3)).save(tmp_path / "small.jpg")
     check_image(tmp_path / "small.jpg")
+
+
+def test_a_shard_with_a_name_that_is_no_utf8_gives_its_other_pictures(tmp_path):
+    Image.new("RGB", (9, 7)).save(tmp_path / "a.jpg")
+    with tarfile.open(tmp_path / "0.tar", "w", format=tarfile.GNU_FORMAT) as shard:
+        for name in ("a.jpg", "\udcfc.jpg"):
+            shard.add(tmp_path / "a.jpg", name)
+    assert open_image(tmp_path / "0.tar" / "a.jpg").size == (9, 7)

@@ -169,3 +169,23 @@ def test_weights_and_pictures_through_linked_folders(tmp_path, stage):
     (tmp_path / "list.txt").write_text("linked/images/im001.png\n")
     store = stage("list.txt", "stages.regions.extractor.weights=linked/tiny.safetensors")
     assert FeatureStore(store).ids == ["im001"]
+
+
+def test_a_grid_stands_beside_given_boxes_with_labels(tmp_path, pictures, stage):
+    """COCO's instances name a class and an id for each box, and some pictures have no box."""
+    notes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [0, 0, 8, 8 + n]} for n in (1, 2)]
+    outside = {"id": 3, "image_id": 3, "category_id": 1, "bbox": [900, 900, 8, 8]}
+    images = [{"id": n, "file_name": f"im{n:03d}.png"} for n in range(6)]
+    classes = [{"id": 1, "name": "cat"}]
+    (tmp_path / "boxes.json").write_text(
+        json.dumps({"images": images, "annotations": [*notes, outside], "categories": classes})
+    )
+    file = stage("images", "stages.regions.boxes=boxes.json", boxes="given-or-grid")
+    store = FeatureStore(file)
+    assert store.ids == ["im000", "im001", "im002", "im004", "im005"]
+    assert [store.count(name) for name in store.ids] == [4, 1, 1, 4, 4]
+    assert "classes" not in store.fields
+    assert "classes" not in store.provenance
+    assert "none of its boxes lies inside" in (file.parent / "errors.jsonl").read_text()
+    labelled = FeatureStore(stage("images", "stages.regions.boxes=boxes.json", boxes="given"))
+    assert (labelled.ids, labelled.provenance["classes"]) == (["im001", "im002"], ["cat"])

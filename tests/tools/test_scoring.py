@@ -109,6 +109,7 @@ def changed(kind, lines):
         "duplicate": [*lines, lines[0]],
         "broken": [lines[0], "{"],
         "no prediction": [json.dumps({"key": "dev-0-0-0"})],
+        "null": [json.dumps({**json.loads(lines[0]), "prediction": None}), *lines[1:]],
         "list": ["7"],
         "verdict": [json.dumps({**json.loads(lines[0]), "prediction": "maybe"}), *lines[1:]],
         "space": [json.dumps({**json.loads(lines[0]), "prediction": " True"}), *lines[1:]],
@@ -125,6 +126,7 @@ def changed(kind, lines):
         ("duplicate", "Two predictions have one key"),
         ("broken", "line 2"),
         ("no prediction", "A row is no prediction"),
+        ("null", "A row is no prediction"),
         ("list", "A row is no mapping"),
         ("verdict", "A prediction is no verdict"),
         ("space", "A prediction is no verdict"),
@@ -147,6 +149,8 @@ def test_lines_end_where_json_lines_end_and_empty_ones_are_passed_over(tmp_path)
     file = tmp_path / "mine.csv"
     file.write_text("a,yes\n\nb,no\n\n")
     assert list(read_predictions(file)) == ["a", "b"]
+    file.write_text(",question_id,answer\n0,7,yes\n1,8,no\n")  # as pandas writes
+    assert {key: row["prediction"] for key, row in read_predictions(file).items()} == {"7": "yes", "8": "no"}
 
 
 def test_what_cannot_be_scored_is_said(stage, tmp_path):

@@ -90,7 +90,10 @@ class Preparation:
         if boxes.size is not None and tuple(boxes.size) != size:
             theirs, ours = (f"{s[1]} x {s[0]}" for s in (boxes.size, size))
             raise ValueError(f"its boxes were measured in an image of {theirs} pixels, the file has {ours}")
-        return boxes.clipped(size).with_area().top(self.limit)
+        inside = boxes.clipped(size).with_area()
+        if len(boxes) and not len(inside):
+            raise ValueError("none of its boxes lies inside the picture")
+        return inside.top(self.limit)
 
 
 def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:

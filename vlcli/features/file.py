@@ -110,7 +110,7 @@ class SetFile:
                 self._read_index(data)
                 if not index:
                     self._check_boxes(data["boxes"])
-            except (KeyError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+            except (KeyError, OSError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
                 raise damaged(path, str(error) or type(error).__name__) from None
         self._sound = bytearray(len(self.ids))
 

@@ -1,10 +1,13 @@
 """Imports features of other formats into a store, resuming where it stopped, and exports stores."""
 
+import glob
 import json
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features.formats import TABLES, ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.reader import FeatureStore
 from vlcli.features.writer import FeatureWriter, written_whole
+from vlcli.files import flocked
 from vlcli.images.boxes import trailing_number
 from vlcli.progress import Progress, Silent
 from vlcli.version import __version__
@@ -50,7 +54,7 @@ def export_features(
     if format not in TABLES:
         raise UsageError("There is no such format.", got=format, expected=", ".join(TABLES))
     table, out = TABLES[format], Path(out)
-    names = list(store.ids if images is None else images)
+    names = list(dict.fromkeys(store.ids if images is None else images))
     store.require(names)
     fields = [name for name in table.needs() if name in store.fields]
     with (
@@ -62,7 +66,8 @@ def export_features(
             try:
                 file.write(table.line(store.read(name, fields, copy=False)))
             except ValueError as error:
-                raise DataError("an image cannot be exported", where=store.where, got=str(error)) from None
+                what, hint = "an image cannot be exported", "name the others: --images FILE"
+                raise DataError(what, where=store.where, got=str(error), hint=hint) from None
             task.advance()
     return ExportReport(out, len(names), _notes(table.needs(), store))
 
@@ -153,7 +158,7 @@ def import_features(
         pictures=None if pictures is None else ImageNames(_existing(pictures)),
         vocabulary=None if vocabulary is None else _existing(vocabulary),
     )
-    if not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
+    if not (kind.prefix and any(source.parent.glob(f"{glob.escape(source.name)}*"))):
         _existing(source)
     if source.is_dir() and not kind.folder:
         raise DataError("This is a folder.", where=str(source), expected=kind.source)
@@ -166,9 +171,8 @@ def import_features(
         "versions": {"vlcli": __version__},
     }
     report = ImportReport(out, kind.set if set is None else set)
-    with FeatureWriter(
-        out, provenance, set=report.set, dtype=dtype, compression=compression, resume=resume, background=True
-    ) as writer:
+    how: dict[str, Any] = {"set": report.set, "dtype": dtype, "compression": compression, "resume": resume}
+    with _alone(out), FeatureWriter(out, provenance, background=True, **how) as writer:
         _Run(writer, report, ids, clip, skip_bad).read_all(kind, source, options, progress or Silent())
     errors_file(out).unlink(missing_ok=True)
     if report.errors:
@@ -176,6 +180,17 @@ def import_features(
         with written_whole(errors_file(out)) as draft:
             draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return report
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    lock = out.with_name(f".{out.name}.lock")
+    with flocked(lock) as held:
+        if held is None:
+            hint = "run this one again once it has ended"
+            raise DataError("Another import writes this store.", where=str(out), hint=hint)
+        yield
+        lock.unlink(missing_ok=True)
 
 
 def _kind(format: str) -> Format:
@@ -209,10 +224,9 @@ class _Run:
             for entry in kind.entries(source, options):
                 try:
                     self._take(entry)
-                except ValueError as error:
-                    self._fail(entry, str(error))
-                except (KeyError, TypeError) as error:
-                    self._fail(entry, f"{type(error).__name__}: {error}")
+                except (ValueError, LookupError, TypeError, OverflowError) as error:
+                    kind_of = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+                    self._fail(entry, f"{kind_of}{error}")
                 except DataError as error:
                     self._fail(entry, f"{error.what}: {error.got}" if error.got else error.what)
                 task.advance()

@@ -18,7 +18,7 @@ from vlcli.features.file import SHARDS, SetFile
 from vlcli.features.inspect import set_holders
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import encode_strings, join_provenance, same_extraction
-from vlcli.features.writer import written_whole
+from vlcli.features.writer import check_words, written_whole
 from vlcli.progress import Progress, Silent
 
 # For each new box set, its files, and the set's name in each.
@@ -51,6 +51,7 @@ def merge(
     out = Path(out)
     with written_whole(out) as draft, create_file(draft) as file:
         for name, holders in _named_holders(paths, names or {}).items():
+            check_words(name, compression)
             if len({old for _, old in holders}) > 1:
                 got = ", ".join(f"{old} of {path}" for path, old in holders)
                 what, hint = f"different box sets would become one, {name!r}", "give each its own name: NAME=FILE"
@@ -97,13 +98,15 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     """
     out = Path(out)
     shards = FeatureStore(list(paths)).paths
-    folder, names = out.resolve().parent, []
+    folder, names = out.resolve().parent, dict[Path, str]()
     for shard in shards:
+        if shard.resolve() == out.resolve():
+            raise DataError("the index would replace a shard", where=str(shard), hint="choose another name: --out FILE")
         if not shard.resolve().is_relative_to(folder):
             what = "a shard lies outside the folder of its index"
             hint = "write the index into a folder above all shards"
             raise DataError(what, where=str(shard), expected=f"a file under {folder}", hint=hint)
-        names.append(shard.resolve().relative_to(folder).as_posix())
+        names[shard] = shard.resolve().relative_to(folder).as_posix()
     holders = set_holders(shards)
     for name, held in holders.items():
         if len(held) != len(shards):
@@ -111,7 +114,7 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
             hint = "put different box sets into one file: vlcli features merge"
             raise DataError(f"a shard lacks the box set {name!r}", where=str(lacking), hint=hint)
     with written_whole(out) as draft, create_file(draft) as file:
-        file[SHARDS] = encode_strings(names)
+        file[SHARDS] = encode_strings(names.values())
         for name in holders:
             parts, provenance = _parts(name, shards, name)
             group = file["sets"].create_group(name)
@@ -120,7 +123,7 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     return out
 
 
-def _write_set(group: h5py.Group, parts: list[SetFile], names: list[str]) -> None:
+def _write_set(group: h5py.Group, parts: list[SetFile], names: Mapping[Path, str]) -> None:
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
     sizes = np.concatenate([part.sizes for part in parts])
     sums = np.concatenate([part.checksums for part in parts])
@@ -128,10 +131,10 @@ def _write_set(group: h5py.Group, parts: list[SetFile], names: list[str]) -> Non
     for field, (_, *columns) in parts[0].shapes.items():
         layout = h5py.VirtualLayout((int(counts.sum()), *columns), stored_dtype(field, parts))
         start = 0
-        for part, name in zip(parts, names, strict=True):
+        for part in parts:
             shape, dtype = part.shapes[field], part.dtypes[field]
             if shape[0]:
-                source = h5py.VirtualSource(name, f"sets/{part.name}/{field}", shape, dtype=dtype)
+                source = h5py.VirtualSource(names[part.path], f"sets/{part.name}/{field}", shape, dtype=dtype)
                 layout[start : start + shape[0]] = source
             start += shape[0]
         group.create_virtual_dataset(field, layout)

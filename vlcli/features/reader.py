@@ -59,6 +59,7 @@ class FeatureStore:
     def parts(self) -> list[SetFile]:
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
+            parts = [part for part in parts if len(part)] or parts[:1]  # without images, a shard knows no width
             _agree(parts, self.where)
             counts = Counter(name for part in parts for name in part.ids)
             if counts.total() > len(counts):
@@ -253,7 +254,7 @@ def _files(path: Path) -> list[Path]:
         part = path.with_name(path.name + ".part")
         hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
         raise DataError("the feature store does not exist", where=str(path), hint=hint)
-    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+    files = sorted(path.glob("[!.]*.h5")) if path.is_dir() else [path]
     if not files:
         what, expected = "the folder holds no feature store", "files *.h5"
         raise DataError(what, where=str(path), expected=expected, hint="vlcli extract")

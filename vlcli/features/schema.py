@@ -105,12 +105,12 @@ class Record:
 
 def encode_strings(values: Iterable[Any]) -> np.ndarray:
     """Encode strings as fixed-length UTF-8 bytes, at least one byte wide."""
-    return np.array([value if isinstance(value, bytes) else str(value).encode() for value in values], dtype="S")
+    return np.array([v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass") for v in values], dtype="S")
 
 
 def decode_strings(values: np.ndarray) -> list[str]:
     """Decode fixed-length UTF-8 bytes."""
-    return [value.decode() for value in values.tolist()]
+    return [value.decode("utf-8", "surrogatepass") for value in values.tolist()]
 
 
 def normalise(record: Record, dtype: str) -> Record:
@@ -120,8 +120,10 @@ def normalise(record: Record, dtype: str) -> Record:
         if FIELDS[name].dtype == "S":
             changed[name] = encode_strings(np.asarray(value).tolist())
         else:
-            with np.errstate(over="ignore"):  # an overflow to inf is refused, with its cause, by check_record
+            with np.errstate(over="ignore", invalid="ignore"):  # check_record refuses inf, with its cause
                 changed[name] = np.ascontiguousarray(value, dtype=FIELDS[name].dtype or dtype)
+            if changed[name].dtype.kind == "i" and (changed[name] != value).any():
+                raise DataError(f"{name} of image {record.id!r} are no whole numbers of 32 bits")
     return Record(id=record.id, size=(int(record.size[0]), int(record.size[1])), **changed)
 
 
@@ -129,8 +131,10 @@ def record_problems(record: Record) -> list[str]:
     """Return every fault of a record, one sentence each."""
     rows = record.boxes.shape[0] if record.boxes.ndim else -1
     problems = [] if record.id else ["the record has no id"]
-    if min(record.size) < 1:
-        problems.append(f"the image size {record.size} is not positive")
+    if record.id != record.id.replace("\0", "").encode(errors="ignore").decode():
+        problems.append("its id is no Unicode text (a file name of another encoding?): rename it")
+    if not 1 <= min(record.size) <= max(record.size) < 1 << 31:
+        problems.append(f"the image size {record.size} is not positive, or takes more than 32 bits")
     for name, value in record.arrays().items():
         problems += _field_problems(name, value, rows)
     if not problems and rows:

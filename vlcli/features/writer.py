@@ -26,6 +26,7 @@ from vlcli.features.file import SetFile, set_names
 from vlcli.features.schema import DEFAULT_SET, Record, check_record, join_provenance, layout, normalise, same_extraction
 from vlcli.files import put
 
+SEGMENTS = "[0-9]*-????????.h5"
 # The first segment is written this early, so that stopping a run soon after its start loses little.
 FIRST_RECORDS, FIRST_SECONDS = 16, 5.0
 
@@ -41,7 +42,8 @@ def written_whole(path: Path) -> Iterator[Path]:
     except (OSError, RuntimeError) as error:  # HDF5 reports a failed close as the latter
         raise _disk_error(error, path) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder of its path is a file
+            draft.unlink(missing_ok=True)
 
 
 def free_bytes(folder: Path) -> int:
@@ -56,9 +58,17 @@ def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     full = words or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else "the feature store cannot be written"
     free = free_bytes(path.parent)
-    hint = "free some space and run the same command again: it continues where it stopped"
+    hint = f"{'free some space' if full else 'mend it'} and run the same command again: it continues where it stopped"
     reason = os.strerror(errno.ENOSPC) if words else str(error)  # HDF5's text has lines of file descriptors
     return VlcliError(what, where=str(path), got=f"{reason} ({free / 1e9:.1f} GB free)", hint=hint)
+
+
+def check_words(set: str, compression: str | None) -> None:
+    """Raise DataError where a box set cannot have this name, or there is no such compression."""
+    if compression not in (None, "gzip", "lzf"):
+        raise DataError("unknown compression", got=compression, expected="gzip, lzf or none")
+    if not set or "/" in set or "\0" in set or set.startswith("."):
+        raise DataError("unusable name of a box set", got=repr(set), expected="a name without a slash")
 
 
 class FeatureWriter:
@@ -96,10 +106,7 @@ class FeatureWriter:
     ) -> None:
         if dtype not in ("float16", "float32"):
             raise DataError("unknown type of features", got=dtype, expected="float16 or float32")
-        if compression not in (None, "gzip", "lzf"):
-            raise DataError("unknown compression", got=compression, expected="gzip, lzf or none")
-        if not set or "/" in set or set.startswith("."):
-            raise DataError("unusable name of a box set", got=repr(set), expected="a name without a slash")
+        check_words(set, compression)
         if flush_every < 1:
             raise DataError("flush_every must be positive", got=str(flush_every), expected="1 or more")
         self.path = Path(path)
@@ -124,14 +131,14 @@ class FeatureWriter:
         self._kept: SetFile | None = None
         if resume and self.path.exists() and self.set in set_names(self.path):
             self._kept = self._opened(self.path)
-        self._number = max((int(path.stem.split("-")[-1]) for path in self.part.glob("*.h5")), default=-1) + 1
+        self._number = max((int(path.stem.split("-")[-1]) for path in self.part.glob(SEGMENTS)), default=-1) + 1
         self.done = {name for source in self._sources() for name in source.ids}
 
     def _sources(self) -> list[SetFile]:
         """Open the segments of all processes; return them behind the finished file, if there is one."""
         kept = [] if self._kept is None else [self._kept]
         held = {name for source in kept for name in source.ids}
-        segments = [self._opened(path) for path in sorted(self.part.glob("*.h5"))]
+        segments = [self._opened(path) for path in sorted(self.part.glob(SEGMENTS))]
         # Killed between the final rename and the clean-up: everything is in the file already.
         return kept + [segment for segment in segments if not held.issuperset(segment.ids)]
 

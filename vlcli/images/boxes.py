@@ -162,7 +162,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     try:
         if format == "npz" or (format is None and path.suffix == ".npz"):
             return BoxFile(_from_npz(path), {}, ()).with_area()
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
         kind = format or _recognise(content)
         if kind == "coco-instances":
             return from_instances(content, crowds).with_area()
@@ -200,7 +200,7 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     index, names = attribute_product(content.get("attribute_categories", []))
     for image in content["images"]:
         if notes := rows.get(image["id"]):
-            size = (image["height"], image["width"]) if "height" in image else None
+            size = (image["height"], image["width"]) if image.get("height") and image.get("width") else None
             boxes = replace(_annotated(notes, size), name=str(image.get("file_name") or image["id"]))
             if index is not None:
                 boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
@@ -248,7 +248,7 @@ def _annotated(notes: list[dict[str, Any]], size: tuple[int, int] | None) -> Box
         values = [note[key] for note in notes if key in note and isinstance(note[key], kind)]
         return np.array(values, dtype) if len(values) == len(notes) else None
 
-    boxes = np.asarray([note["bbox"] for note in notes], dtype=np.float64).reshape(-1, 4)
+    boxes = np.asarray([note["bbox"] for note in notes], dtype=np.float64).reshape(len(notes), 4)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its row, by BoxList
         corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1).astype(np.float32)
     ids = column("category_id", np.int64, int), column("attribute_id", np.int64, int), column("id", np.str_)
@@ -277,12 +277,12 @@ _COLUMNS = {"scores": np.float32, "category_ids": np.int64, "attribute_ids": np.
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     result: list[BoxList] = []
     for image in content:
-        boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
+        boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(len(image["boxes"]), 4)
         columns = [np.asarray(image[key], dtype) if key in image else None for key, dtype in _COLUMNS.items()]
         for key, values in zip(_COLUMNS, columns, strict=True):
             if values is not None and values.shape != (len(boxes),):
                 raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
-        size = (image["height"], image["width"]) if "height" in image else None
+        size = (image["height"], image["width"]) if image.get("height") and image.get("width") else None
         scores, classes, attributes, ids = columns
         result.append(BoxList(boxes, scores, classes, attributes, ids, size, str(image["file_name"])))
     return _by_id(result)

@@ -44,7 +44,7 @@ class ShardIndex:
     sizes: NDArray[np.int64]
 
     def find(self, name: str) -> tuple[int, int] | None:
-        key = np.bytes_(name.encode())
+        key = np.bytes_(os.fsencode(name))
         row = int(np.searchsorted(self.names, key))
         if row == len(self.names) or self.names[row] != key:
             return None
@@ -128,7 +128,7 @@ def _index(shard: str, state: tuple[int, int] | None) -> ShardIndex:
     rows: list[Member] = []
     with suppress(BadShardError):  # whoever lists the shard says so
         rows.extend(members(Path(shard)) if state is not None else ())
-    names = np.array([member.name.encode() for member in rows], dtype=np.bytes_)
+    names = np.array([os.fsencode(member.name) for member in rows], dtype=np.bytes_)
     order = np.argsort(names, kind="stable")
     starts, sizes = (np.array([member[column] for member in rows], np.int64)[order] for column in (1, 2))
     return ShardIndex(names[order], starts, sizes)

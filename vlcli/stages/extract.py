@@ -10,7 +10,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
 from vlcli.data.checks import share_id
-from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.files import IMAGE_SUFFIXES, read_text
 from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
 from vlcli.detection.extraction import Share, extract_images
@@ -23,7 +23,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import sort_files
 from vlcli.files import is_remote
-from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
+from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, boxes_for, image_id, read_boxes
 from vlcli.images.files import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below, local_copy
@@ -49,11 +49,17 @@ def run(context: StageContext) -> StageResult:
     extractor = build_extractor(context)
     extractor.attach(labels)
     left_out += conversion_notes(list(images.values()))
+    chosen = list(images.items())[: config.limit]
+    bare = sum(boxes_for(boxes, name) is None for name, _ in chosen) if boxes or config.boxes else 0
+    if bare and getattr(extractor.preparation, "boxes", "") == "given-or-grid":  # all records need the same fields
+        told = f"{bare:,} of {len(chosen):,} pictures have no boxes, and a grid stands for them"
+        left_out.append(f"{told}: the store has no classes or scores (extractor.boxes=given leaves such pictures out)")
+        boxes = {name: BoxList(one.top(None).boxes, size=one.size, name=one.name) for name, one in boxes.items()}
+        labels = Labels()
     for line in left_out:
         context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
-    chosen = list(images.items())[: config.limit]
     if extractor.reads != "regions":
         note_pictures(path for _, path in chosen)
     report = extract_images(
@@ -110,7 +116,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     pictures: list[Path | str] = []
     if Path(config.images).suffix.lower() in LISTS:
         path = _file(context, config.images)
-        for number, text in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
+        for number, text in enumerate(read_text(path).splitlines(), 1):
             if line := text.strip():
                 pictures.append(line if is_remote(line) else under(root, line, f"{path}:{number}", there=False))
         if not pictures:

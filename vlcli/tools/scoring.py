@@ -174,7 +174,7 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
     for line, row in rows:
         key = next((str(row[name]) for name in KEYS if row.get(name) not in (None, "")), None)
         name = next((name for name in SAID if name in row), None)
-        if key is None or (name is None and not (boxes and "boxes" in row)):
+        if key is None or (row.get(name or "") is None and not (boxes and "boxes" in row)):
             expected = '{"key": ..., "prediction": ...}, or a file that the task writes'
             raise _bad_row("A row is no prediction.", file, line, row, expected)
         if key in predictions:
@@ -190,9 +190,12 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     text = read_text(file)
     if file.suffix.lower() == ".csv":
+        names = ["key", "prediction"]
         for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-            if cells:
-                yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
+            if number == 1 and not {*KEYS}.isdisjoint(cells) and not {*SAID}.isdisjoint(cells):
+                names = cells  # as pandas writes
+            elif cells:
+                yield f"line {number}", dict(zip(names, cells, strict=False))
         return
     if text.lstrip().startswith("["):
         rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))

@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,21 +43,22 @@ class ImageNames:
         # File of each image of a folder, or size of each image that a file lists.
         self._images: dict[str, Path | tuple[int, int]] = {}
         if self.source.is_dir():
-            files = sorted(path for path in self.source.rglob("*") if path.suffix.lower() in PICTURES)
+            files = sorted(path for path in self.source.rglob("[!.]*") if path.suffix.lower() in PICTURES)
             self._images.update((image_id(path), path) for path in files)
         else:
             self._images.update(_listed_sizes(self.source))
-        self._numbered = {trailing_number(name): name for name in self._images} | {None: None}
+        numbers = Counter(map(trailing_number, self._images))
+        self._numbered = {n: name for name in self._images if numbers[n := trailing_number(name)] == 1} | {None: None}
 
     def find(self, name: str) -> str | None:
-        """Return an image's full name, by that or by the number it ends in; None where it is missing."""
+        """Return an image's full name, by that or by the number that it alone ends in; None where it is missing."""
         return name if name in self._images else self._numbered.get(trailing_number(name))
 
     def size(self, name: str) -> tuple[int, int]:
         """Return height and width of an image; ValueError: it is missing, or its file cannot be read."""
         known = self.find(name)
         if known is None:
-            raise ValueError(f"its size is unknown: {self.source} has no such picture")
+            raise ValueError(f"its size is unknown: {self.source} has no such picture, or several")
         image = self._images[known]
         try:
             return read_size(image) if isinstance(image, Path) else image
@@ -69,7 +71,7 @@ def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
         rows = json.loads(source.read_text(encoding="utf-8-sig"))
         rows = rows["images"] if isinstance(rows, dict) else rows
         return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         what, got = "the sizes of the pictures cannot be read", f"{type(error).__name__}: {error}"
         expected = "a folder of pictures, or a JSON file whose `images` have file_name, width and height"
         raise DataError(what, where=str(source), got=got, expected=expected) from None

@@ -67,7 +67,7 @@ def read_words(path: Path) -> list[str]:
             words = [row["word"] if isinstance(row, dict) else str(row) for row in content]
         else:
             words = [line.split(",")[0].strip() for line in text.splitlines() if line.strip()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("the vocabulary cannot be read", where=str(path), got=got, expected="a word a line") from None
     twice = [word for word, count in Counter(words).items() if count > 1]
@@ -87,7 +87,7 @@ def _rows(source: Path) -> list[Row]:
         if isinstance(content, dict) and not any(key in content for key in _LIST):
             content = [{"image_id": name, "concepts": words} for name, words in content.items()]
         return [_row(row) for row in (content if isinstance(content, list) else [content])]
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
         raise DataError(
             "the file is no list of concepts",
             where=str(source),
@@ -98,12 +98,13 @@ def _rows(source: Path) -> list[Row]:
 
 def _row(row: Mapping[str, Any]) -> Row:
     name = str(row[next(key for key in _IMAGE if key in row)])
-    words = list(row[next(key for key in _LIST if key in row)])
+    words = row[next(key for key in _LIST if key in row)]
     scores = row.get("scores")
     if words and not isinstance(words[0], str):
         words, scores = [word for word, _ in words], [score for _, score in words]
-    if not all(isinstance(word, str) for word in words):
-        raise ValueError(f"image {name} has words that are no text")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"image {name} has words that are no text, or no list of them")
+    "".join(words).encode()  # half of a surrogate pair is refused
     if scores is not None and len(scores) != len(words):
         raise ValueError(f"image {name} has {len(words)} words and {len(scores)} scores")
     return image_id(name), words, scores
@@ -115,7 +116,7 @@ def _decode(
     unknown = [word for word in words if word not in numbers]
     if unknown:
         raise ValueError(f"words outside the vocabulary: {', '.join(unknown[:3])}")
-    values = [1.0] * len(words) if scores is None else scores
+    values = [1.0] * len(words) if scores is None else [*map(float, scores)]
     best = sorted(range(len(words)), key=lambda row: -values[row])
     size = named_size(name, pictures, (1.0, 1.0))
     return concept_record(name, [numbers[words[i]] for i in best], [values[i] for i in best], size)

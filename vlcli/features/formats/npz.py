@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size
+from vlcli.features.formats.base import PICTURES, ForeignImage, Format, FormatOptions, ImageNames, named_size
 from vlcli.features.schema import Record
 from vlcli.images.boxes import image_id
 
@@ -41,14 +41,18 @@ class Npz(Format):
         if not paths:
             raise DataError("the folder holds no npz file", where=str(source), expected="files *.npz")
         for path in paths:
-            yield ForeignImage(image_id(path), str(path), partial(_decode, path, options.pictures))
+            yield ForeignImage(_name(path), str(path), partial(_decode, path, options.pictures))
 
     def count(self, source: Path) -> int:
         return len(_files(source))
 
 
 def _files(source: Path) -> list[Path]:
-    return sorted(source.rglob("*.npz")) if source.is_dir() else [source]
+    return sorted(source.rglob("[!.]*.npz")) if source.is_dir() else [source]
+
+
+def _name(path: Path) -> str:  # of COCO_val2014_000000000042.jpg.npz too, as MCAN's features are called
+    return path.stem if Path(path.stem).suffix.lower() not in PICTURES else image_id(path.stem)
 
 
 def _decode(path: Path, pictures: ImageNames | None) -> Record:
@@ -60,14 +64,14 @@ def _decode(path: Path, pictures: ImageNames | None) -> Record:
     if "bbox" not in arrays:
         raise ValueError("the file has no array bbox")
     boxes = np.asarray(arrays["bbox"], np.float32).reshape(-1, 4)
-    rows = int(arrays.get("num_bbox", len(boxes)))
+    rows = int(arrays.get("num_bbox", np.array(len(boxes))).item())
     if not 0 <= rows <= len(boxes):
         raise ValueError(f"num_bbox is {rows}, there are {len(boxes)} boxes")
     features = _features(arrays["x"], len(boxes)) if "x" in arrays else np.zeros((len(boxes), 0), np.float32)
     labels = {field: arrays[name][:rows] for field, name in LABELS.items() if name in arrays}
-    name = image_id(path)
+    name = _name(path)
     if {"image_h", "image_w"} <= set(arrays):
-        size = (int(arrays["image_h"]), int(arrays["image_w"]))
+        size = (int(arrays["image_h"].item()), int(arrays["image_w"].item()))
     else:
         size = named_size(name, pictures, tuple(boxes[:, 2:].max(0, initial=1).tolist()))
     return Record(name, features[:rows], boxes[:rows], size, **labels)

@@ -6,6 +6,7 @@ peteanderson80/bottom-up-attention ``tools/generate_tsv.py`` (butd: width before
 
 import base64
 import binascii
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,7 @@ class TSVFormat(Format):
                 if len(line) == LONGEST and not line.endswith(b"\n"):
                     yield ForeignImage("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
                     return
-                cells = line.rstrip(b"\r\n").split(b"\t")
+                cells = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
                 name = cells[list(self.meaning.values()).index("id")] if len(cells) == len(self.meaning) else b""
                 if number == 1 and cells[0].decode("utf-8", "replace") == next(iter(self.meaning)):
                     continue  # a header, which some write
@@ -69,9 +70,11 @@ class TSVFormat(Format):
         return {what.field: name for name, what in self.meaning.items() if isinstance(what, Column)}
 
     def line(self, record: Record) -> bytes:
-        """Format a record, absent labels as 0 with confidence 0; ValueError: the id cannot stand in a cell."""
+        """Format a record, absent labels as 0 with confidence 0; ValueError: its id or no features cannot be said."""
         if any(sign in record.id for sign in "\t\r\n\"'"):
             raise ValueError(f"the id {record.id!r} holds a tab, a quote or the end of a line")
+        if not record.features.size:
+            raise ValueError(f"image {record.id!r} has no features, which the format cannot say")
         values = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
         cells = [
             str(values[what]).encode() if isinstance(what, str) else _cell(record, what)
@@ -85,10 +88,9 @@ def _refuse(reason: str) -> Record:
 
 
 def _whole(cell: bytes, what: str) -> int:
-    try:
-        return int(cell)
-    except ValueError:
-        raise ValueError(f"the {what} is {cell[:20].decode('utf-8', 'replace')!r}, expected a whole number") from None
+    if not cell.strip().isdigit() or int(cell) < 1:
+        raise ValueError(f"the {what} is {cell[:20].decode('utf-8', 'replace')!r}, expected a whole number from 1")
+    return int(cell)
 
 
 def _array(cell: bytes, column: Column, count: int, name: str) -> np.ndarray:

@@ -109,7 +109,7 @@ def _decode(
         boxes=table[:, :4],
         size=named_size(name, pictures, corner),
         scores=table[:, 5],
-        classes=table[:, 4].astype(np.int32) - 1,
+        classes=table[:, 4] - 1,
         class_scores=table[:, 5],
         class_probs=classes,
     )

@@ -46,7 +46,7 @@ class DocumentFrequency:
             content = json.loads(path.read_text(encoding="utf-8"))
             counts = {tuple(run.split(" ")): int(count) for run, count in content["counts"].items()}
             return cls(Counter(counts), int(content["images"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             expected = "a JSON object with images and counts"
             raise DataError("No document frequencies can be read.", where=str(path), expected=expected) from error
 
