@@ -80,14 +80,15 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yields every folder under ``folder``, itself included, and its files' names, both sorted.
 
     Links to folders are followed, except one that leads back to a folder it lies in. Folders of runs and stages inside
-    data are passed over, and so are hidden folders and what macOS adds to archives: ``__MACOSX`` and ``._NAME``.
+    data are passed over, and so are hidden folders, what macOS adds to archives (``__MACOSX``, ``._NAME``), and the
+    thumbnails of Synology's ``@eaDir``.
     """
     for path, folders, names in os.walk(folder, followlinks=True):
         here = Path(path).resolve()
         if Path(path) != folder and not _RUN_FILES.isdisjoint(names):
             folders.clear()
             continue
-        seen = (name for name in folders if not name.startswith(".") and name != "__MACOSX")
+        seen = (name for name in folders if not name.startswith(".") and name not in ("__MACOSX", "@eaDir"))
         folders[:] = sorted(name for name in seen if not here.is_relative_to(Path(path, name).resolve()))
         yield Path(path), sorted(name for name in names if not name.startswith("._"))
 

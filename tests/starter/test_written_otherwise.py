@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.starter.layouts import answer, photos, rows_of, write
+from tests.starter.layouts import answer, photos, rows_of, sentence, write
 from tests.starter.test_unclear import pictures, seen
 from vlcli.data import Folder
 from vlcli.data.readers.coco import CocoCaptions
@@ -237,3 +237,44 @@ def test_a_table_of_pandas_whose_index_names_the_pictures(tmp_path, end):
     plan = seen(tmp_path)
     assert (plan.source.columns, plan.source.entry["image"]) == ({"image": "", "label": "label"}, "")
     assert [path.is_file() for row in plan.rows for path in row.files] == [True] * 12
+
+
+def test_a_column_of_one_value_is_no_answer(tmp_path):
+    """CLEVR: the test part has questions and the part's name alone."""
+    for part, count in (("train", 30), ("test", 10)):
+        names = photos(tmp_path, [f"images/{part}/{part}_{n}.png" for n in range(count)])
+        said = [{"split": part, "file": Path(name).name, "question": "How many cups?"} for name in names]
+        rows = [row | ({"answer": answer(n)} if part == "train" else {}) for n, row in enumerate(said)]
+        write(tmp_path, f"questions/{part}_questions.json", {"questions": rows})
+    assert seen(tmp_path).source.files == ["questions/train_questions.json"]
+
+
+@pytest.mark.parametrize("inner", ["patient{}", "v_{kind}_g{}"])
+def test_folders_in_those_of_classes_that_differ_by_numbers_are_no_classes(tmp_path, inner):
+    kinds = [(kind, 10 * i + n) for i, kind in enumerate(("normal", "ill")) for n in range(5)]
+    photos(tmp_path, [f"{kind}/{inner.format(n, kind=kind)}/{one}.png" for kind, n in kinds for one in range(4)])
+    assert "classes" not in seen(tmp_path).source.entry
+
+
+def test_of_two_columns_with_one_name_none_is_lost(tmp_path):
+    names = pictures(tmp_path)
+    rows_of(tmp_path, "t.csv", ["image", "text", "text"], [[name, sentence(1), sentence(2)] for name in names])
+    with pytest.raises(DataError, match="Two columns have the same name"):
+        look(tmp_path)
+
+
+def test_blanks_behind_a_class_are_no_other_class(tmp_path):
+    rows = [[name, answer(n) + " " * (n % 5 == 0)] for n, name in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "t.csv", ["image", "label"], rows)
+    assert seen(tmp_path).classes == 4
+
+
+def test_words_of_pictures_are_no_captions(tmp_path):
+    write(tmp_path, "tags.json", {name: [answer(n), "wet"] for n, name in enumerate(pictures(tmp_path))})
+    with pytest.raises(DataError):
+        look(tmp_path)
+
+
+def test_thumbnails_of_a_file_server_are_no_pictures(tmp_path):
+    photos(tmp_path, [f"{kind}/{n}.jpg" for kind in ("cat", "dog") for n in range(10)] + ["cat/@eaDir/1.jpg/THUMB.jpg"])
+    assert seen(tmp_path).pictures == 20

@@ -95,7 +95,8 @@ def _is_captions(content: Any, folder: Folder) -> bool:
         return several or any("caption" in row and "image_id" in row for row in rows)
     lists = list(content.values())[:20] if isinstance(content, dict) else []
     named = any(is_picture_file(name) or folder.is_picture(name) for name in list(content)[:20]) if lists else False
-    return named and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
+    texts = all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
+    return named and texts and any(" " in text.strip() for one in lists for text in one)  # else classes
 
 
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:

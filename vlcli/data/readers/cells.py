@@ -59,6 +59,7 @@ class ColumnType:
             return str(word).lower()
         if isinstance(word, float) and word.is_integer() and abs(word) < 2**53:
             word = int(word)
+        word = word.strip() if isinstance(word, str) else word  # blanks at the end of a cell are no other class
         return word if self.number or not isinstance(word, int | float) else str(word)
 
 

@@ -66,7 +66,9 @@ class ImageFolder(StreamReader):
         of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
         innermost = [path[-1] for path in of_classes if not parts or len(path) > 1]
         if all(len(path) > 1 for path in of_classes):
-            if not parts and len(set(innermost)) == len(innermost) > len(classes):
+            words = {re.sub(r"\d+", "", name) for name in innermost}  # patient001, patient002 are no classes
+            several = "" in words or len(words) > len(classes)
+            if not parts and several and len(set(innermost)) == len(innermost) > len(classes):
                 entry["classes"], record.title = "all", f"{len(innermost)} folders of pictures in {base}"
                 record.reasons["classes"] = "the folders of pictures lie in further folders"
             elif len(set(innermost)) > 1:

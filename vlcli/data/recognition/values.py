@@ -65,8 +65,8 @@ def are_answers(values: Sequence[Any]) -> bool:
 
 
 def is_answer_like(values: Sequence[Any]) -> bool:
-    """Return whether values are short and repeat."""
-    return is_short(values) and has_repeats(values) and not is_row_number(values)
+    """Return whether values are short, several and repeat."""
+    return is_short(values) and len(set(map(str, values))) > 1 and has_repeats(values) and not is_row_number(values)
 
 
 def is_label_like(values: Sequence[Any]) -> bool:
