@@ -104,3 +104,36 @@ def test_an_unknown_extractor_is_named_by_the_caller(studio, tmp_path):
     grid = "{name: backbone, arch: tiny-conv, boxes: grid, grid: [2, 3]}"
     for option in (("--features-from", studio.run / "regions"), ("--extractor", grid)):
         assert run(tmp_path / "vqa", studio.photo(0), SENTENCES[0], *option).stdout == wanted
+
+
+def test_a_line_that_no_model_reads_leaves_the_others(studio):
+    lines = [{"image": studio.photo(0), "text": text} for text in (SENTENCES[0], "half \ud800")]
+    ended = run(studio.run / "vqa", "-", "--json", stdin="\ufeff" + "\n".join(map(json.dumps, lines)))
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert ended.exit_code == 5, ended.stderr
+    assert ["error" in row for row in rows] == [False, True]
+
+
+def test_no_text_is_no_folder(studio, tmp_path, monkeypatch):
+    monkeypatch.chdir(studio.photos)
+    ended = run(studio.run / "vqa", studio.photo(0), "")
+    assert ended.exit_code == 2
+    assert "needs a text" in ended.stderr
+    assert "photo1" not in ended.stderr
+
+
+def test_a_picture_is_not_drawn_over(studio, tmp_path):
+    shutil.copytree(studio.photos, tmp_path / "photos")
+    file = tmp_path / "photos/photo0.png"
+    kept = file.read_bytes()
+    for asked in (file, file.parent):
+        ended = run(studio.run / "vqa", asked, SENTENCES[0], "--draw", file)
+        assert ended.exit_code == 2
+        assert "one of the pictures" in ended.stderr
+    assert file.read_bytes() == kept
+
+
+def test_a_folder_of_another_program_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert str(tmp_path) in run(tmp_path, "a.png", "a").stderr

@@ -109,3 +109,14 @@ def test_lists_that_the_caller_uses_again_are_copied(tmp_path):
     names[0], marks[0] = "b", "y"
     writer.append(names, rows(2), marks)
     assert writer.finish(["a", "b"]).marks == ["x", "y"]
+
+
+def test_a_file_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "photo.png").write_bytes(b"a picture")
+    with h5py.File(tmp_path / "features.h5", "w") as file:
+        file.attrs["format"] = "another"
+    for name in ("photo.png", "features.h5"):
+        kept = (tmp_path / name).read_bytes()
+        with pytest.raises(DataError):
+            EmbeddingWriter(tmp_path / name, {"weights": "a"}, stale="replace")
+        assert (tmp_path / name).read_bytes() == kept

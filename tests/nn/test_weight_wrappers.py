@@ -149,3 +149,14 @@ def test_checkpoints_of_odd_forms_end_in_a_message(content: Any, tmp_path: Path)
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(DataError):
         load_tensors(network(), read_weights(tmp_path / "w.pth"), tmp_path / "w.pth")
+
+
+def test_a_file_without_tensors_or_of_text_is_no_weights(tmp_path: Path) -> None:
+    torch.save({"epoch": 3}, tmp_path / "w.pth")
+    with pytest.raises(DataError, match="no tensors"):
+        read_weights(tmp_path / "w.pth")
+    (tmp_path / "w.pth").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(DataError) as caught:
+        read_weights(tmp_path / "w.pth")
+    assert "weights_only" not in caught.value.got
+    assert "Git LFS" in caught.value.hint

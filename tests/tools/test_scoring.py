@@ -20,6 +20,7 @@ from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages import evaluate
 from vlcli.tasks.base import Result
+from vlcli.tasks.outputs import said
 from vlcli.tools.scoring import Examples, read_predictions, score, source_of_task
 
 ANSWERS = ("red", "yes", "no", "two", "circle", "green")
@@ -212,3 +213,23 @@ def test_words_that_would_be_passed_over_are_refused(more, tmp_path):
     assert ended.exit_code == 2
     assert more.split("=")[0] in ended.stderr
     assert "--stage" in ended.stderr
+
+
+def test_a_table_of_predictions_may_have_a_header(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text(",question_id,answer\n0,a,yes\n1,b,no\n")
+    assert {key: row["prediction"] for key, row in read_predictions(file).items()} == {"a": "yes", "b": "no"}
+
+
+@pytest.mark.parametrize("text", ["a,yes, indeed\n", "a,yes\nb\n", f"a,{'y' * 200_000}\n"])
+def test_a_row_of_other_cells_is_refused(tmp_path, text):
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(DataError):
+        read_predictions(tmp_path / "mine.csv")
+
+
+@pytest.mark.parametrize("value", [None, ["a", "b"], {"a": 1}, float("nan")])
+def test_an_answer_that_is_no_text_is_refused(value):
+    with pytest.raises(DataError, match="no text"):
+        said({"key": "a", "prediction": value})
+    assert said({"key": "a", "prediction": 3}) == "3"

@@ -119,6 +119,7 @@ def predict(
     options.refuse_bytes(said)
     sources: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     sources["extractor"], piped = read_extractor(extractor), pictures == [STDIN]
+    refuse_over(draw, pictures)
     loaded = load_model(model, "predict", None if piped else pictures, request.device, **sources)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
@@ -269,13 +270,14 @@ def search(
     vlcli search RECIPE/STAGE "a red circle" --pictures FOLDER --top 5 --draw found.png
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
-    if (text is None) == (image is None):
-        got = "neither" if text is None else "both"
+    if (not (text or "").strip()) == (image is None):
+        got = "neither" if image is None else "both"
         raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
     if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
         expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
         raise UsageError("Say what is to be searched.", expected=expected)
     options.refuse_bytes(text)
+    refuse_over(sheet, [one for one in (image, images) if one is not None])
     pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
     loaded = load_model(model, "search", pictures, request.device, str(images or "FOLDER"), features=features)
     if image is not None and texts is not None:
@@ -304,6 +306,17 @@ def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str,
     rows = [{"rank": rank, key: str(item), "score": score} for rank, (item, score) in enumerate(nearest, 1)]
     cells = [[str(rank), f"{score:.3f}", str(item)] for rank, (item, score) in enumerate(nearest, 1)]
     console.out_json({**facts, "found": rows}) if json_ else console.table(["rank", "score", head], cells)
+
+
+def refuse_over(sheet: Path | None, pictures: Sequence[str | Path]) -> None:
+    """Refuses to draw over one of the pictures that are asked about."""
+    if (
+        sheet is not None
+        and sheet.exists()
+        and any(sheet.absolute().is_relative_to(Path(p).absolute()) for p in pictures)
+    ):
+        what, hint = "This file is one of the pictures, and would be replaced.", "name another file: --draw FILE"
+        raise UsageError(what, where=str(sheet), hint=hint)
 
 
 def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:

@@ -14,6 +14,7 @@ files, so that a kill loses only the last seconds and several processes may fill
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -126,7 +127,7 @@ class EmbeddingWriter:
             try:
                 self._sources.append(EmbeddingStore(file, self.key))
             except DataError:
-                if stale == "refuse":
+                if stale == "refuse" or (file == self.path and _is_other(file)):
                     raise
                 self.replaced = True
                 if file != self.path and self.rank == 0:
@@ -206,6 +207,15 @@ class EmbeddingWriter:
             for rows in blocks:
                 vectors[start : start + len(rows)] = rows
                 start += len(rows)
+
+
+def _is_other(path: Path) -> bool:
+    # no store, whole or damaged, but a file of something else, which is not replaced
+    if path.is_dir() or (path.suffix != ".h5" and path.stat().st_size and not h5py.is_hdf5(path)):
+        return True
+    with suppress(OSError), h5py.File(path, "r") as file:
+        return bool(file.attrs.get("format") != FORMAT)
+    return False
 
 
 def _as_json(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vlcli.data.checks import sentence
 from vlcli.data.collate import Item, collate
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.engine.training_module import TrainingModule
@@ -118,6 +119,10 @@ class Answerer:
             got = f"{len(text):,} characters: {shown(text, 40)}"
             hint = f"shorten it: this model reads {self.data_spec.text_length} word pieces at most"
             return UsageError("The text is too long.", got=got, expected=f"at most {MAX_TEXT:,} characters", hint=hint)
+        try:
+            sentence(text or "", request.key or "the request")
+        except DataError as error:
+            return error
         return None
 
     def _predict(self, requests: list[Request], samples: list[Sample]) -> list[Prediction]:

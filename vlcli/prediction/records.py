@@ -197,7 +197,7 @@ def split_words(words: Sequence[str], text: str | None) -> tuple[list[str], str 
 
 def _exists(word: str) -> bool:
     try:
-        return Path(word).exists()
+        return bool(word) and Path(word).exists()
     except OSError:  # longer than a name can be
         return False
 
@@ -244,7 +244,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[Request | Failure]:
 def _request(line: str) -> Request:
     if len(line) > MAX_LINE:
         raise ValueError(f"{len(line):,} characters")
-    value: Any = json.loads(line)
+    value: Any = json.loads(line.lstrip("\ufeff"))
     if not isinstance(value, dict):
         raise TypeError(shown(value, 60))
     images = value.get("images", value.get("image"))

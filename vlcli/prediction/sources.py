@@ -105,7 +105,7 @@ def find_model(name: str | Path, runs: Path = Path(RUNS)) -> Path:
 
 def load_any(path: Path, device: str) -> Bundle:
     """Load a bundle, or the weights of a checkpoint in the bundle of its stage."""
-    if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
+    if find_bundle(path) is not None or not ((path / WEIGHTS).is_file() and find_bundle(path.parent.parent)):
         return load_bundle(path, device)
     bundle = read_bundle(path.parent.parent)
     module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)

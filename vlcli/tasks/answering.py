@@ -24,7 +24,7 @@ from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.registry.bounds import Count
 from vlcli.tasks.base import Examples, Predict, Task
-from vlcli.tasks.outputs import changed_options, likeliest, logits_of, mean, target
+from vlcli.tasks.outputs import changed_options, likeliest, logits_of, mean, said, target
 
 Loss = Literal["bce", "ce"]
 _TYPES = ("answer_type", "question_type")
@@ -95,7 +95,7 @@ class Answering(Task):
         return self.answered(batch, [self.answers[row] for row in best.tolist()], score.tolist())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        answers = [str(row["prediction"]) for row in predictions]
+        answers = [said(row) for row in predictions]
         return self.answered(batch, answers, [row.get("score") for row in predictions])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:

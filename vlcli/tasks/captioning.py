@@ -27,7 +27,7 @@ from vlcli.nn.generation import Generation
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
 from vlcli.tasks.correlation import unit
-from vlcli.tasks.outputs import target
+from vlcli.tasks.outputs import said, target
 from vlcli.tasks.pooled import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
 
 SAID_OF_ALL = lru_cache(maxsize=2)(same_for_all)  # every evaluation in training has the same references
@@ -96,7 +96,7 @@ class Writing(Task):
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         rows = zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
-        return [caption_row(key, str(row["prediction"]), row.get("score"), known) for key, row, known in rows]
+        return [caption_row(key, said(row), row.get("score"), known) for key, row, known in rows]
 
     def rescore(self, find: Find, runner: Examples) -> Result:
         return self.measured(super().rescore(find, runner), runner)

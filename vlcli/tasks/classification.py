@@ -23,6 +23,7 @@ from vlcli.tasks.outputs import (
     likeliest,
     logits_of,
     mean,
+    said,
     target,
     with_target,
     write_csv,
@@ -153,7 +154,7 @@ class Classification(Task):
         # adds the true label where it is known, and the relation that the data name (``left of``)
         rows = []
         for key, prediction, label in zip(batch.keys, predictions, target(batch, "label"), strict=True):
-            row: dict[str, Any] = {"key": key, "prediction": str(prediction["prediction"])}
+            row: dict[str, Any] = {"key": key, "prediction": said(prediction)}
             row |= {name: prediction[name] for name in ("score", "top") if name in prediction}
             if label not in (None, "") and not isinstance(label, list):
                 truth = self.name_of(label)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError, shown
 from vlcli.files import write_text
 from vlcli.nn import Batch
 
@@ -35,6 +35,15 @@ def likeliest(names: Sequence[str], probabilities: Tensor, most: int = 10_000) -
     scores, columns = probabilities.topk(min(most, probabilities.shape[-1]))
     rows = zip(columns.tolist(), scores.tolist(), strict=True)
     return [[(names[column], score) for column, score in zip(*row, strict=True)] for row in rows]
+
+
+def said(row: Mapping[str, Any]) -> str:
+    """Return a prediction that was made elsewhere as text. Raises DataError: it is a list, a mapping or nothing."""
+    value = row["prediction"]
+    if not isinstance(value, str | int | float) or str(value) == "nan":
+        where = str(row.get("key", ""))
+        raise DataError("A prediction is no text.", where=where, got=shown(value, 60), expected="one text")
+    return str(value)
 
 
 def target(batch: Batch, name: str) -> list[Any]:

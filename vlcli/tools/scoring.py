@@ -190,12 +190,7 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     text = read_text(file)
     if file.suffix.lower() == ".csv":
-        names = ["key", "prediction"]
-        for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-            if number == 1 and not {*KEYS}.isdisjoint(cells) and not {*SAID}.isdisjoint(cells):
-                names = cells  # as pandas writes
-            elif cells:
-                yield f"line {number}", dict(zip(names, cells, strict=False))
+        yield from _cells(text, file)
         return
     if text.lstrip().startswith("["):
         rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))
@@ -206,6 +201,21 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(row, dict):
             raise _bad_row("A row is no mapping.", file, name, row, '{"key": ..., ...}')
         yield name, row
+
+
+def _cells(text: str, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = ["key", "prediction"]
+    try:
+        for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+            if number == 1 and set(KEYS) & set(cells) and set(SAID) & set(cells):
+                names = cells
+            elif cells and len(cells) != len(names):
+                raise _bad_row("A row is no prediction.", file, f"line {number}", cells, ",".join(names))
+            elif cells:
+                yield f"line {number}", dict(zip(names, cells, strict=True))
+    except csv.Error as error:
+        expected = "rows key,prediction; texts with commas in quotes"
+        raise DataError("This is no CSV.", where=str(file), got=str(error), expected=expected) from None
 
 
 def _bad_row(what: str, file: Path, line: str, row: Any, expected: str) -> DataError:
