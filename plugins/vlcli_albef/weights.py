@@ -62,6 +62,7 @@ TYPES = 2
 """Rows of BERT's table of token types."""
 WORD_HEAD = "objectives.distilled-mlm.head."
 """The name of ALBEF's word head here; a decoder's head starts from it."""
+# Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training.
 _PLAIN_NAMES = (
     (r"^module\.", ""),
     (r"^(blocks\.|patch_embed\.|pos_embed$|cls_token$|dist_token$|norm\.(?:weight|bias)$)", rf"{VISUAL}\1"),
@@ -69,7 +70,6 @@ _PLAIN_NAMES = (
     (r"^cls\.predictions", "text_encoder.cls.predictions"),
     (r"^(text_encoder|text_decoder)(_m)?\.(embeddings|encoder)\.", r"\1\2.bert.\3."),
 )
-"""Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training."""
 
 
 def albef_name(name: str, text_layers: int) -> tuple[str, int | None]:

@@ -35,12 +35,12 @@ for _side, _attention in {"self": "self_attn", "cross": "encoder_attn"}.items():
         _LAYER[f"{_side}_attention.attention.{_part}."] = f"{_attention}.{_letter}_proj."
 """Our names inside a layer, and those of transformers."""
 BACKBONE = "model.backbone.model."
+# Names of transformers 4, and those of transformers 5.
 _EARLIER = (
     (r"^model\.backbone\.conv_encoder\.model\.", BACKBONE),
     (r"(\d)\.fc([12])\.", r"\1.mlp.fc\2."),
     (r"_attn\.out_proj\.", "_attn.o_proj."),
 )
-"""Names of transformers 4, and those of transformers 5."""
 _BODY = (
     (r"^conv1\.", "embedder.embedder.convolution."),
     (r"^bn1\.", "embedder.embedder.normalization."),

@@ -14,6 +14,7 @@ from vlcli_dimbert.attention import DisentangledAttention
 from vlcli_dimbert.embedding import whole_picture
 from vlcli_dimbert.weights import our_name
 
+# BERT's parts outside the layers, by our names of a single stream and of the text stream.
 _OUTSIDE = {
     "words.": "text.words.",
     "places.": "text.positions.0.table.",
@@ -21,7 +22,6 @@ _OUTSIDE = {
     "norm.": "text.norm.",
     "pooler.": "text_pool.",
 }
-"""BERT's parts outside the layers, by our names of a single stream and of the text stream."""
 
 
 class CoLayer(nn.Module):

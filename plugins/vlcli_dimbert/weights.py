@@ -27,8 +27,8 @@ _LAYER = {ours: theirs for ours, theirs in BERT_NAMES.items() if ours != _ATTENT
 _LAYER |= {f"{_ATTENTION}{part}.": f"attention.self.{part}." for part in PROJECTIONS}  # further sets have no name
 _FUSED = re.compile(r"(stack\.layers\.\d+\.self_attention\.attention\.)((?:query|key|value)\.(?:weight|bias))")
 _FC7 = re.compile(r"(?:.*\.)?fc7(?:_(?P<blob>[wb])|\.(?P<name>weight|bias))(?:\.pkl)?")
+# Beginnings of names whose weights are tied or not needed.
 _IDLE = ("cls.predictions.decoder.", "crit_mask_lm_smoothed.", "bert.embeddings.position_ids")
-"""Beginnings of names whose weights are tied or not needed."""
 TASKS = 4
 """Projections of a UniLM file with ``relax_projection``, of which sequence to sequence is the last."""
 

@@ -46,18 +46,18 @@ _FIXED = {
     "objectives.masked-object.decoders.attribute.": "obj_predict_head.decoder_dict.attr.",
     "objectives.masked-object.decoders.feature.": "obj_predict_head.decoder_dict.feat.",
 }
+# Objectives whose head has the public answer head's names: fine-tuned, pre-trained, and NLVR2's for two pictures.
 _ANSWERERS = ("answering", "image-qa", "classification")
-"""Objectives whose head has the public answer head's names: fine-tuned, pre-trained, and NLVR2's for two pictures."""
 for _objective in _ANSWERERS:
     for _ours, _row in (("inner", 0), ("norm", 2), ("outer", 3)):
         _FIXED[f"objectives.{_objective}.head.{_ours}."] = f"answer_head.logit_fc.{_row}."
+# Prefixes of public names, and those of the release.
 _PREFIXES = (
     (r"^(?:module\.|lxrt_encoder\.model\.|model\.)+", ""),
     (r"^lxmert\.", "bert."),
     (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),  # a bare LxmertModel
     (r"^logit_fc\.", "answer_head.logit_fc."),
 )
-"""Prefixes of public names, and those of the release."""
 _TIED = "cls.predictions.decoder.weight"
 _BERT_LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
 

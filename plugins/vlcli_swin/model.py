@@ -33,6 +33,7 @@ _NAMES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\.feed_forward\.inner\.", ".mlp.fc1."),
     (r"\.feed_forward\.outer\.", ".mlp.fc2."),
 )
+# Names of transformers 4, which files on hubs have, and those of transformers 5.
 _EARLIER = (
     (r"^swin\.", ""),
     (r"\.attention\.self\.(?:(q)uery|(k)ey|(v)alue)\.", r".attention.\1\2\3_proj."),
@@ -41,7 +42,6 @@ _EARLIER = (
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
 )
-"""Names of transformers 4, which files on hubs have, and those of transformers 5."""
 _TIMM = (
     (r"^patch\.", "patch_embed.proj."),
     (r"^patch_norm\.", "patch_embed.norm."),

@@ -16,10 +16,10 @@ from vlcli_two_tower import source
 from vlcli_two_tower.source import Source
 
 Pool = Literal["auto", "first", "last", "mean", "tower"]
+# Towers whose sentence is the hidden state of its last real token (CLIP's end of text).
 _LAST = ("clip_text_model", "metaclip_2_text_model")
-"""Towers whose sentence is the hidden state of its last real token (CLIP's end of text)."""
+# Towers that read every sentence padded to full length, padding included, as they were trained.
 _WHOLE = ("siglip_text_model", "siglip2_text_model")
-"""Towers that read every sentence padded to full length, padding included, as they were trained."""
 
 
 class TextTower(nn.Module):

@@ -172,8 +172,8 @@ def network(source: Source, config: Any, part: str = "") -> Any:
     return loaded.get_submodule(part.replace("_config", "_model"))
 
 
+# Text towers that transformers builds and AutoModel does not know.
 _NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
-"""Text towers that transformers builds and AutoModel does not know."""
 
 
 def _class_of(config: Any, where: str) -> Any:

@@ -155,8 +155,8 @@ _TRANSFORMERS = (
     (r"^(beit\.)?pooler\.layernorm\.", "fc_norm."),
     (r"^classifier\.", "head."),
 )
+# A plain vision transformer's; what it adds to keys is the same for all of them, so the softmax does not see it.
 _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
-"""A plain vision transformer's; what it adds to keys is the same for all of them, so the softmax does not see it."""
 
 
 def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:

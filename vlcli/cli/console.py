@@ -206,8 +206,8 @@ class JsonProgress:
         err(json.dumps(event, default=str))
 
 
+# How often the view of a run is drawn anew: seldom enough to cost the training nothing that can be measured.
 _A_SECOND = 3
-"""How often the view of a run is drawn anew: seldom enough to cost the training nothing that can be measured."""
 
 
 class BarProgress:

@@ -122,10 +122,7 @@ def as_vlcli(error: BaseException) -> VlcliError:
         return DataError(what, where=where, got=error.strerror or str(error), hint=hint)
     text = str(error).strip().split("\n", 1)[0]
     if isinstance(error, RuntimeError) and "home directory" in text:  # of Path.expanduser
-        what, hint = (
-            "A path begins with ~ and a name that is no user's.",
-            "write the whole path, or ~/ for your own folder",
-        )
+        what, hint = "A path begins with ~ and a name that is no user's.", "write the whole path, or ~/ for your own"
         path = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_locals.get("self", "")
         return DataError(what, got=str(path), hint=hint)
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _STYLES = {"running": "bold cyan", "done": "green", "failed": "bold red", "blocked": "red", "stopped": "yellow"}
+# Lines of the view that are no stages: the headline, the two that stand for folded stages, and the cursor's.
 _BESIDE = 4
-"""Lines of the view that are no stages: the headline, the two that stand for folded stages, and the cursor's."""
 _BAR, _WIDE, _NARROW = 14, 100, 60
 """Columns of a bar, of a terminal on which bars are shown, and of one that has no room for what can be left out."""
 

@@ -310,11 +310,7 @@ def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str,
 
 def refuse_over(sheet: Path | None, pictures: Sequence[str | Path]) -> None:
     """Refuses to draw over one of the pictures that are asked about."""
-    if (
-        sheet is not None
-        and sheet.exists()
-        and any(sheet.absolute().is_relative_to(Path(p).absolute()) for p in pictures)
-    ):
+    if sheet and sheet.exists() and any(sheet.absolute().is_relative_to(Path(p).absolute()) for p in pictures):
         what, hint = "This file is one of the pictures, and would be replaced.", "name another file: --draw FILE"
         raise UsageError(what, where=str(sheet), hint=hint)
 

@@ -20,8 +20,8 @@ from vlcli.recipe.table import is_table
 from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
+# What the quickstart takes on two idle cores (README).
 _TIME = "about 8 min for the whole recipe on two idle cores"
-"""What the quickstart takes on two idle cores (README)."""
 
 
 def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:

@@ -23,8 +23,9 @@ from vlcli.files import walk
 Array = NDArray[Any]
 _PICTURES = {"images", "image", "imgs", "img", "x", "data"}
 _LABELS = {"labels", "label", "targets", "target", "y"}
+# Words of names that say nothing about the table.
 _IDLE = re.compile(r"idx\d?|ubyte|arr|batch|fine|coarse|\d+")
-"""Words of names that say nothing about the table."""
+# Files of the classes' names beside CIFAR's and STL-10's arrays.
 _META = (
     "batches.meta.txt",
     "fine_label_names.txt",
@@ -33,7 +34,6 @@ _META = (
     "batches.meta",
     "meta",
 )
-"""Files of the classes' names beside CIFAR's and STL-10's arrays."""
 
 
 class ArrayTable(NamedTuple):

@@ -36,8 +36,8 @@ _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}\Z")
 _FOREIGN = re.compile(r"([A-Za-z]:)?/+|~/+|[A-Za-z]:(?=/)")
 _ODD = re.compile(r"^[/~.]|//|/\.|/$|[\0\\]|^[A-Za-z]:")
 _MOST_COMPARED = 20_000
+# The number with leading zeros that ends names such as COCO_val2014_000000000042.
 _PADDED = re.compile(r"(?<!\d)0\d{3,}\Z")
-"""The number with leading zeros that ends names such as COCO_val2014_000000000042."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from vlcli.errors import UsageError
 from vlcli.report import INK, Cell, contact_sheet, draw_boxes
 
 RIGHT, WRONG = "#1a7f37", "#c62828"
+# Where references are found, in a prediction's row first, then among the example's targets.
 _ANSWERS = ("label", "answer", "references", "captions", "raw_answers", "answers", "target")
-"""Where references are found, in a prediction's row first, then among the example's targets."""
 
 
 class Predictions(Drawing):

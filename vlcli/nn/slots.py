@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 KINDS: dict[PositionKind, str] = {"tokens": "encodings of tokens", "pairs": "pairwise encodings"}
 
 
+# Encodings that `build_positions` returned while a model is built, by slot.
 _building: ContextVar[dict[str, list[Position]] | None] = ContextVar("_building", default=None)
-"""Encodings that ``build_positions`` returned while a model is built, by slot."""
 
 
 def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:

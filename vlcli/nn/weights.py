@@ -19,8 +19,8 @@ from vlcli.errors import DataError, shown
 
 COUNTERS = "*num_batches_tracked"
 """Buffers of batch normalisation that inference never reads and many checkpoints lack."""
+# Keys of a checkpoint's weights, looked at before others.
 _USUAL = ("state_dict", "model", "module")
-"""Keys of a checkpoint's weights, looked at before others."""
 DEEPEST = 3
 """Most keys between a checkpoint and its weights."""
 _AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")

@@ -11,8 +11,8 @@ from vlcli.tools.run_folder import RunFacts
 
 OTHERS = {"lr": "learning rate", "data_wait": "share of time waiting for data"}
 """Fields of the log that get a chart of their own."""
+# Fields that get no chart side by side.
 _BESIDE = (f"eval/{NAME}", f"eval/{ONE_ANSWER}")
-"""Fields that get no chart side by side."""
 MOST_PARTS = 6
 """Charts of loss parts where several runs are shown."""
 

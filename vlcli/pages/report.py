@@ -22,8 +22,8 @@ __all__ = ["ReportOptions", "render", "write_report"]
 
 MOST_SHOWN = 16
 """Metrics of a group that are shown unfolded."""
+# What the folder of a run with overrides ends in.
 _HASH = re.compile(r"-[0-9a-f]{8}$")
-"""What the folder of a run with overrides ends in."""
 _SECTIONS = {
     "table": ("table", "Table"),
     "scores": ("scores", "Scores"),

@@ -16,8 +16,8 @@ from vlcli.recipe.schema import Training
 from vlcli.recipe.wiring import FILES, find_below, find_place
 from vlcli.recipe.yaml import Path_, dotted
 
+# Kinds of components whose parameters may name weights.
 _HOLDERS = ("extractors", "models", "objectives")
-"""Kinds of components whose parameters may name weights."""
 _SUFFIXES = {*FILES, ".pkl"} - {".h5"}
 
 

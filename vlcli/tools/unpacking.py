@@ -21,8 +21,8 @@ from vlcli.progress import Progress, Silent
 
 IMAGES = "images"
 _UNSAFE = re.compile(r"[^\w.\-]+")
+# What a shard's name has beside its split: `train-00000-of-00002`, `data-00000-of-00001`, `0000`.
 _SHARD = re.compile(r"^(data-?)?\d+(-of-\d+)?$|-\d+-of-\d+(-\w+)?$")
-"""What a shard's name has beside its split: ``train-00000-of-00002``, ``data-00000-of-00001``, ``0000``."""
 
 
 @dataclass

@@ -22,8 +22,8 @@ from vlcli.plain import as_list
 TYPES = ("number", "text", "list")
 ROLES = ("label", "answers", "box_labels")
 """Columns of classes or answers."""
+# Text that is a number; `007`, `1e3`, `NA`, `null` and ids of twenty digits are none.
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
-"""Text that is a number; ``007``, ``1e3``, ``NA``, ``null`` and ids of twenty digits are none."""
 _SPLITS = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 _SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])", re.IGNORECASE)
 

@@ -19,8 +19,8 @@ _ABOUT = re.compile(r"readme|licen[sc]e", re.IGNORECASE)
 _PART = re.compile(r"(.+)_([a-z]+)\.txt", re.IGNORECASE)
 _TRIED, _NAMED = 50, 0.9
 """Lines of a file at which ``init`` looks, and their share that must name pictures of the folder."""
+# Lists of the parts themselves beside those of their classes.
 _MOST_PARTS = 4
-"""Lists of the parts themselves beside those of their classes."""
 
 
 class ClassLists(Table):

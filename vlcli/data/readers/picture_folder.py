@@ -15,8 +15,8 @@ from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.errors import DataError
 from vlcli.plain import as_list, comma_list
 
+# Folders of pictures that label the pixels of other pictures.
 _LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
-"""Folders of pictures that label the pixels of other pictures."""
 
 
 class ImageFolder(StreamReader):
@@ -130,11 +130,11 @@ class ImageFolder(StreamReader):
 
 
 _WORD = re.compile(r"(.*[^\W\d_])[\s._-]*\(?\d+\)?")
+# Words before numbers that cameras and programs write.
 _CAMERAS = re.compile(
     r"(img|image|dsc[nf]?|picture|pic|photo|foto|bild|frame|scan|screenshot|file|page|sample|pxl|gopr|dji|mvi|p)s?",
     re.I,
 )
-"""Words before numbers that cameras and programs write."""
 
 
 def word_before_number(stem: str) -> str:

@@ -283,8 +283,8 @@ def braces(pattern: str) -> list[str]:
     return [pattern[: match.start()] + one + rest for one in options for rest in braces(pattern[match.end() :])]
 
 
+# `.jpg`, `.seg.png`; a part that begins with a digit belongs to the name: `a 2.0.jpg`.
 _ENDINGS = re.compile(r"(\.[A-Za-z]\w*)+\Z")
-"""``.jpg``, ``.seg.png``; a part that begins with a digit belongs to the name: ``a 2.0.jpg``."""
 
 
 def _extension(member: Member) -> str:

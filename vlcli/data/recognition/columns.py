@@ -26,15 +26,15 @@ _HINTS = {
     "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
+# Question marks of several scripts.
 _MARKS = ("?", "？", "؟", ";?")
-"""Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
+# Names of four columns that hold a box, by their format.
 _FOURS = {
     "xyxy": ("xmin ymin xmax ymax", "x1 y1 x2 y2", "x0 y0 x1 y1", "left top right bottom"),
     "xywh": ("x y w h", "x y width height", "xmin ymin width height", "left top width height"),
 }
-"""Names of four columns that hold a box, by their format."""
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",

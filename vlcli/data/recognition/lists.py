@@ -112,9 +112,7 @@ def fitting_rows(
         DataError: a line has more or fewer cells than there are columns.
     """
     if twice := next((name for name in names if name and names.count(name) > 1), ""):
-        raise DataError(
-            "Two columns have the same name.", where=where, got=twice, expected="a name of its own for each"
-        )
+        raise DataError("Two columns have the same name.", where=where, got=twice, hint="give each a name of its own")
     for number, cells in lines:
         place = f"{where}:{number}"
         if len(cells) != len(names):

@@ -16,12 +16,12 @@ from vlcli.data.recognition.recognised import part_in
 from vlcli.images.files import BadImageError, read_size
 
 _SAMPLE = 40
+# How far a name that several files fit differs from them: more than all names that one file fits.
 _AMBIGUOUS = 10**9
-"""How far a name that several files fit differs from them: more than all names that one file fits."""
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _FEW_FOLDERS = 20
+# Rows in which two columns are tried together.
 _PAIRED = 200
-"""Rows in which two columns are tried together."""
 
 
 def median_size(paths: Iterable[Path]) -> tuple[int, int]:

@@ -23,8 +23,8 @@ MOST_BYTES = 512 * 2**20
 MOST_ROWS = 5000
 """Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
+# Columns of lists of questions and of their answers.
 _PARALLEL = (("questions", "answers"), ("question", "answer"), ("Questions", "Answers"))
-"""Columns of lists of questions and of their answers."""
 _SENTENCE = {"question", "caption", "sentence", "expression", "text"}
 INSTALL = "pip install 'vlcli[parquet]'"
 

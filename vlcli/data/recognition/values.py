@@ -14,8 +14,8 @@ FEW = 10
 """Rows below which different values in every row mean nothing."""
 
 _FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
+# Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese.
 _NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-"""Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese."""
 
 
 def count_words(values: Sequence[Any]) -> float:
