@@ -110,7 +110,7 @@ class EmbeddingWriter:
         rank: int = 0,
     ) -> None:
         if dtype not in ("float16", "float32"):
-            raise DataError("unknown dtype of the vectors", got=dtype, expected="float16 or float32")
+            raise DataError("unknown type of vectors", got=dtype, expected="float16 or float32")
         self.path, self.key, self.dtype, self.rank = Path(path), _as_json(key), dtype, rank
         self.part = self.path.with_name(self.path.name + ".part")
         self._limits = flush_every, flush_seconds

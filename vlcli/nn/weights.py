@@ -104,15 +104,15 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
         hint = "fetch it whole: a web page or a pointer of Git LFS is no weights"
         expected = "a safetensors file, or a checkpoint of tensors only"
         raise DataError("the weights cannot be read", where=str(path), got=got, expected=expected, hint=hint) from None
-    return states_of(content, path)
+    if not (states := states_of(content, path)):
+        got, expected = f"keys {shown(list(content))}", f"tensors by name, below {DEEPEST} keys at most"
+        raise DataError("there are no tensors in it", where=str(path), got=got, expected=expected)
+    return states
 
 
 def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[str, Tensor]]:
     """Return all state dicts of a checkpoint in memory, as :func:`read_states`; DataError if tensors have no names."""
     states = _states(content, "")
-    if not states:
-        got, expected = f"keys {shown(list(content))}", f"tensors by name, below {DEEPEST} keys at most"
-        raise DataError("there are no tensors in it", where=str(path), got=got, expected=expected)
     if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
         raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
