@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_albef.weights import adapt
 
@@ -278,13 +278,7 @@ class ALBEF(vl.Model):
         return self._decoder().scores(hidden)
 
     def start(self, image: vl.EncoderOutput, text: vl.Text | None = None) -> Saying:
-        if text is None:
-            return Saying(image, vl.KeyValueCache())
-        real = text.mask & ~text.special
-        if (lengths := real.sum(1).unique().tolist())[1:]:
-            what, hint = "Texts that go on together must be equally long.", "generate those of each length apart"
-            raise DataError(what, where="model albef", got=f"lengths {lengths}", hint=hint)
-        return Saying(image, vl.KeyValueCache(), text.ids[real].unflatten(0, (len(real), lengths[0])))
+        return Saying(image, vl.KeyValueCache(), None if text is None else text.beginnings())
 
     def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
         return self._decoder().step(ids, cache)

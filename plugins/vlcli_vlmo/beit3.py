@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vlcli.nn as vl
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.registry import PositionSpec
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT
 from vlcli_vlmo.multiway import MultiwayStack, adapt
@@ -214,12 +214,8 @@ class BEiT3(vl.Model):
         cache, mask = vl.KeyValueCache(), vl.AttentionMask(image.layout.valid)
         self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=cache)
         said = Said(cache, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
-        if text is None or not (real := text.mask & ~text.special).any():
+        if text is None or (words := text.beginnings()) is None:
             return said
-        if (lengths := real.sum(1).unique().tolist())[1:]:
-            what, hint = "Texts that go on together must be equally long.", "generate those of each length apart"
-            raise DataError(what, where="model beit3", got=f"lengths {lengths}", hint=hint)
-        words = text.ids[real].unflatten(0, (len(real), -1))
         first = words.new_full((len(words), 1), self.data_spec.cls_id)
         return replace(self._append(said, torch.cat([first, words], 1))[0], ahead=True)
 

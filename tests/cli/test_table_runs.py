@@ -89,7 +89,9 @@ def test_a_table_with_report_ends_with_a_page(vlcli, tmp_path):
     assert ended.code == 0, ended.err
     assert "report: runs/rows/report.html" in ended.out.splitlines()
     assert "3 of 3 runs done" in (tmp_path / "runs/rows/report.html").read_text()
+    written = (tmp_path / "runs/rows/report.html").stat().st_mtime_ns
     assert json.loads(vlcli("run", "rows.yaml", "--json").out)["reports"] == ["runs/rows/report.html"]
+    assert (tmp_path / "runs/rows/report.html").stat().st_mtime_ns == written  # nothing has run anew
 
 
 def test_a_metric_of_no_table_is_an_error_after_the_rows(vlcli, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlcli.errors import DataError
-from vlcli.images.boxes import BoxList, boxes_for, image_id, path_ids, read_boxes
+from vlcli.images.boxes import BoxList, boxes_for, by_number, image_id, path_ids, read_boxes
 
 INSTANCES = {
     "images": [
@@ -203,3 +203,8 @@ def test_equal_names_in_two_folders_are_two_images(tmp_path):
 
 def test_the_ids_that_a_path_may_have_are_its_ends():
     assert path_ids("a/b/1.jpg") == ["a/b/1.jpg", "a/b/1", "b/1.jpg", "b/1", "1.jpg", "1"]
+
+
+def test_a_number_that_several_names_end_in_names_none():
+    names = ["COCO_val2014_000000000042", "a_7", "b_007", "plain"]
+    assert by_number(names) == {42: "COCO_val2014_000000000042"}

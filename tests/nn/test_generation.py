@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vlcli.errors import ComponentError
-from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Layout
+from vlcli.errors import ComponentError, DataError
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Layout, Text
 from vlcli.nn.generation import Generation, Recomputed, generate
 from vlcli.nn.generation.search import Rules, narrowed
 
@@ -214,3 +214,13 @@ def test_cached_equals_recomputed(options: dict[str, object], asked: Generation)
     assert torch.equal(cached.ids, anew.ids)
     torch.testing.assert_close(cached.scores, anew.scores, atol=1e-5, rtol=0)
     assert len({round(score, 3) for score in cached.scores[:, 0].tolist()}) > 3  # pictures matter
+
+
+def test_texts_go_on_together_if_they_are_equally_long():
+    ids = torch.tensor([[2, 5, 6, 3], [2, 6, 3, 0], [2, 3, 0, 0]])
+    words = ["a", "b", "c"]
+    text = Text(ids, ids != 0, (ids == 2) | (ids == 3), torch.zeros_like(ids), keys=words, raw=words)
+    assert text.select(torch.tensor([0, 0])).beginnings().tolist() == [[5, 6], [5, 6]]
+    assert text.select(torch.tensor([2])).beginnings() is None
+    with pytest.raises(DataError, match="equally long"):
+        Recomputed(Table(2, 0)).start(pictures(2), text.select(torch.tensor([0, 1])))

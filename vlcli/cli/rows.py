@@ -65,13 +65,16 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
         console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
     files: list[str] = []
     pages: list[Path] = []
+    reported = any(run.resolved is not None and run.resolved.recipe.report for run in runs)
+    new = any(one.action in ("run", "resume", "reuse") for run in runs for one in run.outcomes)
     code = 0 if all(run.state == "done" for run in runs) else 1
     for label, one in tables.items():
         try:
             files += map(str, write_table(one, folder, f"table-{slug(label)}" if label else "table"))
-            if any(run.resolved is not None and run.resolved.recipe.report for run in runs):
-                page = folder / (f"report-{slug(label)}.html" if label else REPORT)
-                pages += [made] if (made := render.write_page(one, page, request.device, progress)) else []
+            page = folder / (f"report-{slug(label)}.html" if label else REPORT)
+            if reported and (new or not page.is_file()):
+                render.write_page(one, page, request.device, progress)
+            pages += [page] if reported and page.is_file() else []
             if not request.json_:
                 console.out("")
                 tell(summarise(one))

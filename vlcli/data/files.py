@@ -331,3 +331,9 @@ def picture_stems(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 def index_images(folder: Path) -> dict[str, list[Path]]:
     """Return every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
     return grouped((stem, path / name) for path, names in walk(folder) for stem, name in picture_stems(names))
+
+
+def refuse_twins(names: Sequence[str], where: str = "") -> None:
+    """Raise DataError if two columns have the same name."""
+    if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        raise DataError("Two columns have the same name.", where=where, got=twice, hint="give each a name of its own")

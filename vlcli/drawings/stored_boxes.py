@@ -9,7 +9,7 @@ import numpy as np
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
 from vlcli.files import write_bytes
-from vlcli.images.boxes import trailing_number
+from vlcli.images.boxes import by_number, trailing_number
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
@@ -58,9 +58,9 @@ def draw_stored(
 def _ids(store: FeatureStore, paths: Sequence[Path]) -> list[str]:
     names = [store.id_of(path) for path in paths]
     if absent := store.missing(names):
-        numbered = {trailing_number(name): name for name in store.ids} | {None: None}
-        others = {name: numbered.get(trailing_number(name)) for name in absent}
-        names = [others.get(name) or name for name in names]
+        numbered = by_number(store.ids)
+        others = {name: numbered.get(trailing_number(name), name) for name in absent}
+        names = [others.get(name, name) for name in names]
     store.require(names)
     return names
 

@@ -189,8 +189,10 @@ def _alone(out: Path) -> Iterator[None]:
         if held is None:
             hint = "run this one again once it has ended"
             raise DataError("Another import writes this store.", where=str(out), hint=hint)
-        yield
-        lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _kind(format: str) -> Format:

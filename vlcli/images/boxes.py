@@ -42,6 +42,13 @@ def trailing_number(name: str) -> int | None:
     return int(match.group()) if match else None
 
 
+def by_number(names: Iterable[str]) -> dict[int | None, str]:
+    """Return names by the number in which they end, without numbers in which several end."""
+    numbered = [(trailing_number(name), name) for name in names]
+    counts = Counter(number for number, _ in numbered)
+    return {number: name for number, name in numbered if number is not None and counts[number] == 1}
+
+
 @dataclass
 class BoxList:
     """Boxes of one image. Raises DataError: a coordinate is not finite: RoIAlign would read outside its map.

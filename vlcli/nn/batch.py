@@ -88,6 +88,19 @@ class Text(Tensors):
     def __len__(self) -> int:
         return len(self.ids)
 
+    def beginnings(self) -> Tensor | None:
+        """Return the pieces (N, K) that generation goes on from, special ones left out; None where there are none.
+
+        Raises:
+            DataError: the texts are not equally long.
+        """
+        real = self.mask & ~self.special
+        lengths = real.sum(1).unique().tolist()
+        if len(lengths) > 1:
+            what, hint = "Texts that go on together must be equally long.", "generate those of each length apart"
+            raise DataError(what, got=f"lengths {lengths}", hint=hint)
+        return self.ids[real].unflatten(0, (len(real), -1)) if any(lengths) else None
+
 
 @dataclass
 class Regions(Tensors):

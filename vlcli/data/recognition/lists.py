@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file
+from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file, refuse_twins
 from vlcli.errors import DataError
 
 SUFFIXES = (".txt", ".lst", ".list")
@@ -111,8 +111,7 @@ def fitting_rows(
     Raises:
         DataError: a line has more or fewer cells than there are columns.
     """
-    if twice := next((name for name in names if name and names.count(name) > 1), ""):
-        raise DataError("Two columns have the same name.", where=where, got=twice, hint="give each a name of its own")
+    refuse_twins(names, where)
     for number, cells in lines:
         place = f"{where}:{number}"
         if len(cells) != len(names):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import as_object, parsed, read_text, records_of, rows_inside
+from vlcli.data.files import as_object, parsed, read_text, records_of, refuse_twins, rows_inside
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of, sample_rows
 from vlcli.errors import DataError
@@ -157,8 +157,7 @@ def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> Table
             hint = "cells that hold the separator need quotation marks" if len(cells) > len(names) else ""
             raise DataError(what, got=f"{len(cells)}: {' '.join(cells)[:80]}", hint=hint)
     parsed_rows = [[parsed(cell) if cell[:1] in ("[", "{") else cell for cell in cells] for cells in spread(rows)]
-    if twice := next((name for name in names if name and names.count(name) > 1), ""):
-        raise DataError("Two columns have the same name.", got=twice, hint="give each a name of its own")
+    refuse_twins(names)
     return replace(table, rows=[dict(zip(names, cells, strict=True)) for cells in parsed_rows]) if rows else None
 
 

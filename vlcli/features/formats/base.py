@@ -2,7 +2,6 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 
 from vlcli.errors import DataError
 from vlcli.features.schema import DEFAULT_SET, Record
-from vlcli.images.boxes import image_id, trailing_number
+from vlcli.images.boxes import by_number, image_id, trailing_number
 from vlcli.images.files import BadImageError, read_size
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -47,8 +46,7 @@ class ImageNames:
             self._images.update((image_id(path), path) for path in files)
         else:
             self._images.update(_listed_sizes(self.source))
-        numbers = Counter(map(trailing_number, self._images))
-        self._numbered = {n: name for name in self._images if numbers[n := trailing_number(name)] == 1} | {None: None}
+        self._numbered = by_number(self._images)
 
     def find(self, name: str) -> str | None:
         """Return an image's full name, by that or by the number that it alone ends in; None where it is missing."""

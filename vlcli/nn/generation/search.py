@@ -83,10 +83,10 @@ class Recomputed:
     def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
         """Start with no words, or with ``text``, whose rows have one length."""
         rows, device = len(image.hidden), image.hidden.device
-        if text is None:
+        if text is None or (words := text.beginnings()) is None:
             return _Seen(image, torch.zeros(rows, 0, dtype=torch.long, device=device))
         first = torch.full((rows, 1), self.data_spec.cls_id, device=device)
-        return _Seen(image, torch.cat([first, text.ids[text.mask & ~text.special].view(rows, -1)], 1))
+        return _Seen(image, torch.cat([first, words], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
         begun = cache.ids.shape[1] and bool((ids == self.data_spec.cls_id).all())
