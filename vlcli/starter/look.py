@@ -1,12 +1,12 @@
 """Looks at a folder, and plans what is learnt from it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.recognition.folder import Folder
+from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.recognition.pictures import median_size
 from vlcli.errors import DataError, UsageError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
@@ -98,11 +98,7 @@ def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | No
     source, captions = goals[goal], [one for one in folder.sources if one.kind == "captions" and not one.parts]
     joined = captions if source.kind == "captions" and not source.parts else []
     sources = [source, *(one for one in joined if one is not source)]
-    read = [planning.read(one, folder.root) for one in sources]
-    if (ids := seen.ids_of([reader for reader, _ in read])) != "name":
-        for one in folder.sources:
-            one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
-        read = [planning.read(one, folder.root) for one in sources]
+    read = _read(folder, sources)
     examples = [example for _, rows in read for example in rows]
     if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
         goal = "captioning"
@@ -117,14 +113,7 @@ def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | No
     if plan.weights is None and labelled and labelled.entry["name"] == "coco-instances":
         plan.labelled = labelled
     if goal in _SEEN and plan.features == "pixels":
-        what, other = _SEEN[goal]
-        hint = "put the file there and call init again"
-        raise DataError(
-            f"{what} features of a backbone, and the folder has no weights.",
-            where=str(folder.root),
-            expected=f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}",
-            hint=hint + (", or take --task retrieval" if goal == "captioning" else ""),
-        )
+        raise _no_weights(goal, folder.root)
     if goal in ("vqa", "classification", "pairs") and captions and not source.parts:
         if (model_of(plan)[0] or {}).get("name") == "lxmert":
             plan.captions = captions
@@ -136,6 +125,23 @@ def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | No
     plan.rows = seen.rows_of(*read[0], SHOWN)
     add_notes(plan, folder, [reader for reader, _ in read], examples)
     return plan
+
+
+def _read(folder: seen.Seen, sources: Sequence[Recognised]) -> list[tuple[Reader, list[Example]]]:
+    read = [planning.read(one, folder.root) for one in sources]
+    if (ids := seen.ids_of([reader for reader, _ in read])) == "name":
+        return read
+    for one in folder.sources:
+        one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
+    return [planning.read(one, folder.root) for one in sources]
+
+
+def _no_weights(goal: str, root: Path) -> DataError:
+    what, other = _SEEN[goal]
+    expected = f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}"
+    hint = "put the file there and call init again" + (", or take --task retrieval" if goal == "captioning" else "")
+    text = f"{what} features of a backbone, and the folder has no weights."
+    return DataError(text, where=str(root), expected=expected, hint=hint)
 
 
 def _repeat(examples: list[Any]) -> bool:

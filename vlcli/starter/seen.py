@@ -223,36 +223,31 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
     for name, reason in folder.unread.items():
         if (part := part_in(name)) and sources and not any(part in one.parts for one in sources):
-            raise DataError(
-                f"The {part} part of the data cannot be read.",
-                where=name,
-                got=reason,
-                hint="correct the file, or move it out of the folder, and call init again",
-            )
+            hint = "correct the file, or move it out of the folder, and call init again"
+            raise DataError(f"The {part} part of the data cannot be read.", where=name, got=reason, hint=hint)
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not sources:
-        tool, names = next(iter(foreign.items()))
-        raise DataError(
-            f"The annotations are an export of {tool}, which no reader reads.",
-            where=str(folder.root),
-            got=comma_list(names, 1),
-            expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
-            hint=f"export them as COCO ({_HOW[tool]}), put the file beside the pictures, and call init again",
-        )
+        raise _only_exported(folder, *next(iter(foreign.items())))
     sources, incidental = _without_incidental(sources)
     aside += incidental
     only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
     has_sentences = any(one.has_sentences for one in unclear)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
-        raise DataError(
-            "It is not clear what the pictures' table says.",
-            where=str(folder.root),
-            got="; ".join(questions[:4]),
-            hint="name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table "
-            "aside and take folders of pictures as classes: --task image-classification",
+        what = "It is not clear what the pictures' table says."
+        hint = (
+            "name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table aside "
         )
+        hint += "and take folders of pictures as classes: --task image-classification"
+        raise DataError(what, where=str(folder.root), got="; ".join(questions[:4]), hint=hint)
     return sources, [*questions, *aside]
+
+
+def _only_exported(folder: Folder, tool: str, names: Sequence[str]) -> DataError:
+    what, got = f"The annotations are an export of {tool}, which no reader reads.", comma_list(names, 1)
+    expected = "labelled boxes in COCO's format, or in that of Pascal VOC or YOLO"
+    hint = f"export them as COCO ({_HOW[tool]}), put the file beside the pictures, and call init again"
+    return DataError(what, where=str(folder.root), got=got, expected=expected, hint=hint)
 
 
 def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], list[str]]:
