@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,67 @@ def yolo_flat(root: Path) -> None:
     for n in range(30):
         write(root, f"labels/{n}.txt", f"{n % 2} 0.5 0.5 0.25 0.5\n1 0.1 0.1 0.1 0.1\n")
     write(root, "classes.txt", "cat\ndog\n")
+
+
+@layout("detection", "yolo", counts={"train": 20, "validation": 10})
+def yolo_of_another_name(root: Path) -> None:
+    """images/PART, labels/PART and a YAML file called as the data set is, as ultralytics writes them."""
+    for part, numbers in (("train", range(20)), ("val", range(20, 30))):
+        photos(root, [f"images/{part}/{n}.jpg" for n in numbers])
+        for n in numbers:
+            write(root, f"labels/{part}/{n}.txt", f"{n % 2} 0.5 0.5 0.25 0.5\n")
+    places = "path: ../datasets/my_animals\ntrain: images/train\nval: images/val\n"
+    write(root, "my_animals.yaml", places + YOLO_NAMES)
+
+
+@layout("vqa", "json", total=60, columns={"image": "image", "text": "question", "answers": "answer"})
+def conversations(root: Path) -> None:
+    """Turns as LLaVA writes them: a mark for the picture, several questions, the last without an answer."""
+    photos(root, [f"images/{n}.jpg" for n in range(30)])
+    rows = []
+    for n in range(30):
+        turns = [("human", f"<image>\n{ASKED[0]}"), ("gpt", answer(n)), ("human", ASKED[1]), ("gpt", answer(n + 1))]
+        said = [{"from": who, "value": text} for who, text in [*turns, ("human", "Why?")]]
+        rows.append({"id": f"{n}", "image": f"{n}.jpg", "conversations": said})
+    write(root, "llava_v1.json", rows)
+
+
+@layout("vqa", "jsonl", total=30, columns={"image": "images", "text": "question", "answers": "answer"})
+def messages(root: Path) -> None:
+    """Turns of chat templates, whose content has parts, in JSON lines; a text of the system before them."""
+    photos(root, [f"images/{n}.jpg" for n in range(30)])
+    lines = []
+    for n in range(30):
+        asked = [{"type": "image"}, {"type": "text", "text": ASKED[0]}]
+        turns = [("system", "Be short."), ("user", asked), ("assistant", [{"type": "text", "text": answer(n)}])]
+        said = [{"role": who, "content": content} for who, content in turns]
+        lines.append({"images": [f"images/{n}.jpg"], "messages": said})
+    write(root, "data.jsonl", lines)
+
+
+@layout("retrieval", "json", total=30, columns={"text": "caption"})
+def one_document_called_lines(root: Path) -> None:
+    """A JSON list in a file whose name says lines."""
+    photos(root, [f"images/{n}.jpg" for n in range(30)])
+    rows = [{"image": f"images/{n}.jpg", "caption": sentence(n)} for n in range(30)]
+    (root / "captions.jsonl").write_text(json.dumps(rows, indent=1))
+
+
+@layout("retrieval", "json", total=30, columns={"image": "image", "text": "caption"})
+def label_studio_sentences(root: Path) -> None:
+    """Label Studio's JSON-MIN of sentences."""
+    photos(root, [f"images/{n}.jpg" for n in range(30)])
+    facts = {
+        "annotator": 1,
+        "created_at": "2024-01-01T00:00:00Z",
+        "updated_at": "2024-01-01T00:00:00Z",
+        "lead_time": 3.1,
+    }
+    rows = [
+        {"image": f"/data/upload/1/{n}.jpg", "id": n, "caption": sentence(n), "annotation_id": n + 5, **facts}
+        for n in range(30)
+    ]
+    write(root, "project-1-at-2024-01-01.json", rows)
 
 
 @layout("vqa", "xlsx", total=60, columns={"image": "Bild", "text": "Frage", "answers": "Antwort"})

@@ -129,6 +129,7 @@ READ_IN_PART = {
         ("cut", name)
         for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")
     ),
+    ("cut", "yolo_of_another_name"),
 }
 """Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""
 

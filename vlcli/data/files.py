@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO, Any, TypeVar
 
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import walk
+from vlcli.plain import as_list
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -291,7 +293,10 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
     """Return a row for each object in the column ``each``, with the other columns of the outer row.
 
     ``each`` is a column of lists of objects, or several columns of lists of which the entries at a place go together.
-    Raises DataError: the cell holds anything else.
+    Turns of a conversation become rows with ``question`` and ``answer``.
+
+    Raises:
+        DataError: the cell holds anything else.
     """
     if not isinstance(each, str):
         cells = [row.get(name) for name in each] if isinstance(row, dict) else []
@@ -304,7 +309,32 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
     cell = row.get(each) if isinstance(row, dict) else None
     if cell is not None and not (isinstance(cell, list) and all(isinstance(one, dict) for one in cell)):
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
-    return [{name: value for name, value in row.items() if name != each} | inner for inner in cell or ()]
+    rest = {name: value for name, value in row.items() if name != each}
+    return [rest | inner for inner in (questions_of(cell) if are_turns(cell or ()) else cell or ())]
+
+
+_MARK = re.compile(r"<(image|img|image_placeholder|ImageHere)>")
+_WHO = {"human": "question", "user": "question", "gpt": "answer", "assistant": "answer", "system": ""}
+
+
+def are_turns(objects: Sequence[Any]) -> bool:
+    """Return whether objects are turns of a conversation, by LLaVA's fields or those of chat templates."""
+    whose = [one.get("from", one.get("role")) for one in objects if {"value", "content"} & one.keys()]
+    return bool(whose) and len(whose) == len(objects) and all(isinstance(who, str) and who in _WHO for who in whose)
+
+
+def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return question and answer of each turn that is answered, without the marks that stand for pictures."""
+    rows: list[dict[str, str]] = []
+    for turn in turns:
+        said, who = turn.get("value", turn.get("content")), _WHO[turn.get("from", turn.get("role"))]
+        parts = [part.get("text") if isinstance(part, dict) else part for part in as_list(said)]
+        text = " ".join(_MARK.sub(" ", str(part)).strip() for part in parts if part is not None).strip()
+        if who == "question":
+            rows.append({who: text})
+        elif who and rows and who not in rows[-1]:
+            rows[-1][who] = text
+    return [row for row in rows if "answer" in row]
 
 
 def as_object(row: Any) -> Any:

@@ -171,11 +171,12 @@ def _tool_of(folder: Folder, name: str) -> str:
     row = table.document if isinstance(table.document, dict) else first_object(table.document)
     columns = set(table.columns if table.document is None else row)
     first = next(iter(row.values()), None)
+    drawn = any(first_object(cell) for row in table.rows[:50] for cell in row.values())  # shapes, not words
     by_picture = isinstance(first, dict) and {"filename", "regions"} <= set(first)
     signs = {
         "LabelMe": {"shapes", "imagePath"} <= columns,
         "VIA": by_picture or {"_via_img_metadata", "region_shape_attributes"} & columns,
-        "Label Studio": {"data", "annotations"} <= columns or {"annotator", "lead_time"} <= columns,
+        "Label Studio": {"data", "annotations"} <= columns or (drawn and {"annotator", "lead_time"} <= columns),
         "FiftyOne": "samples" in columns and "filepath" in first_object(row.get("samples")),
     }
     return next((tool for tool, is_one in signs.items() if is_one), "")

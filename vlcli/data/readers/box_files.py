@@ -4,6 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -188,7 +189,8 @@ class YOLO(LabelledBoxes):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         beside = [name for name in folder.files("*.txt") if Path(name).stem in folder.pictures.by_id]
         labels = [name for name in beside if all(map(_LINE.fullmatch, folder.lines(name, 2)))]
-        named = [name for name in folder.files(*cls.usual) if "names:" in folder.text(name)]
+        listing = dict.fromkeys(chain(folder.files(*cls.usual), folder.files("*.yaml", "*.yml")))
+        named = [name for name in listing if re.search(r"^names:", folder.text(name), re.MULTILINE)]
         named = named or [name for name in folder.files("classes.txt", "*.names") if folder.lines(name, 1)]
         if not any(folder.lines(name, 1) for name in labels):
             wrong = [name for name in beside if "labels" in Path(name).parts and name not in labels]

@@ -26,6 +26,7 @@ class JsonLines(Table):
         file: the file under the root; None: ``{split}.jsonl``.
         each: column of lists of objects, such as ``qa_pairs``: each object is a row, with the other columns. Several
             columns, such as ``[questions, answers]``, hold lists of one length, whose entries at a place are a row.
+            Turns of a conversation (LLaVA's, chat templates') are rows with ``question`` and ``answer``.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)

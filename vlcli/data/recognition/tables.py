@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import as_object, parsed, read_text, records_of, refuse_twins, rows_inside
+from vlcli.data.files import are_turns, as_object, parsed, read_text, records_of, refuse_twins, rows_inside
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of, sample_rows
 from vlcli.errors import DataError
@@ -72,7 +72,9 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
         numbered = cell_lines(text, form.separator, len(form.header), str(path))
         return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
     first = text.lstrip().split("\n", 3)[:2] if path.suffix == ".json" else []
-    if reader == "jsonl" or (len(first) == 2 and all(isinstance(parsed(line), dict) for line in first)):
+    if reader == "jsonl" and text.lstrip()[:1] == "[":  # one document whose name says lines
+        reader = "json"
+    elif reader == "jsonl" or (len(first) == 2 and all(isinstance(parsed(line), dict) for line in first)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = list(map(_document, spread(lines)))
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
@@ -98,7 +100,8 @@ def _of_objects(table: TableFile) -> TableFile:
 
 def _holds_sentences(cells: Sequence[Any]) -> bool:
     inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
-    return bool(inner) and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner)
+    objects = bool(inner) and all(isinstance(one, dict) for one in inner)
+    return objects and (all(_SENTENCE & one.keys() for one in inner) or are_turns(inner))
 
 
 def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
