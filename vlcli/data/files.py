@@ -307,10 +307,11 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
         rest = {name: value for name, value in row.items() if name not in each}
         return [rest | dict(zip(each, together, strict=True)) for together in zip(*lists, strict=True)]
     cell = row.get(each) if isinstance(row, dict) else None
-    if cell is not None and not (isinstance(cell, list) and all(isinstance(one, dict) for one in cell)):
+    cell = [] if cell is None else cell
+    if not isinstance(cell, list) or not all(isinstance(one, dict) for one in cell):
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
     rest = {name: value for name, value in row.items() if name != each}
-    return [rest | inner for inner in (questions_of(cell) if are_turns(cell or ()) else cell or ())]
+    return [rest | inner for inner in (questions_of(cell) if are_turns(cell) else cell)]
 
 
 _MARK = re.compile(r"<(image|img|image_placeholder|ImageHere)>")
@@ -327,7 +328,7 @@ def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """Return question and answer of each turn that is answered, without the marks that stand for pictures."""
     rows: list[dict[str, str]] = []
     for turn in turns:
-        said, who = turn.get("value", turn.get("content")), _WHO[turn.get("from", turn.get("role"))]
+        said, who = turn.get("value", turn.get("content")), _WHO[str(turn.get("from", turn.get("role")))]
         parts = [part.get("text") if isinstance(part, dict) else part for part in as_list(said)]
         text = " ".join(_MARK.sub(" ", str(part)).strip() for part in parts if part is not None).strip()
         if who == "question":

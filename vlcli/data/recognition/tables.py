@@ -100,8 +100,9 @@ def _of_objects(table: TableFile) -> TableFile:
 
 def _holds_sentences(cells: Sequence[Any]) -> bool:
     inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
-    objects = bool(inner) and all(isinstance(one, dict) for one in inner)
-    return objects and (all(_SENTENCE & one.keys() for one in inner) or are_turns(inner))
+    objects = [one for one in inner if isinstance(one, dict)]
+    every = bool(inner) and len(objects) == len(inner)
+    return every and (all(_SENTENCE & one.keys() for one in objects) or are_turns(objects))
 
 
 def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
