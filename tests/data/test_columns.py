@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import pickle
 import resource
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spawned import as_in_a_worker
 from vlcli.data import Example, Reader
 from vlcli.data.columns import ColumnExamples, index, picture_paths
 from vlcli.data.columns.cells import UnwritableError, dumps, loads
@@ -119,7 +119,7 @@ def test_columns_give_the_examples_and_pictures_that_memory_gives(tmp_path: Path
     assert columns.image_files() == memory.image_files()
     with pytest.raises(IndexError):
         columns.examples()[60]
-    again = pickle.loads(pickle.dumps(columns))  # as a spawned worker gets it
+    again = as_in_a_worker(columns)
     assert again.examples() == memory.examples()
     assert again.locate("0003") == memory.locate("0003")
 

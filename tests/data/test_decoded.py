@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.spawned import as_in_a_worker
 from vlcli.data import pictures
 from vlcli.data.pictures import PIXEL, DecodedImages, Pictures
 from vlcli.data.sample import ImageSample
@@ -54,7 +53,7 @@ def test_never_more_bytes_than_the_limit(sides, limit):
 def test_workers_start_without_images():
     decoded = DecodedImages(2)
     decoded.get("a", image)
-    copied = pickle.loads(pickle.dumps(decoded))
+    copied = as_in_a_worker(decoded)
     assert (len(copied), copied.count) == (0, 2)
 
 

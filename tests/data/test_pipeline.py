@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.spawned import as_in_a_worker
 from vlcli.data import Corruption, Donor, Example, Reader, Sample
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.transforms import Transform
@@ -361,7 +361,7 @@ def test_captions_are_drawn_each_epoch(store: FeatureStore, tmp_path: Path) -> N
 def test_lengths_and_pickling(store: FeatureStore, tmp_path: Path) -> None:
     data = build(store, tmp_path)
     list(data.loader(4, workers=1))
-    copy = pickle.loads(pickle.dumps(data))
+    copy = as_in_a_worker(data)
     assert same(copy.batch(range(5)), data.batch(range(5)))
     assert data.lengths.tolist() == [int(data.batch([n]).clean.text.mask.sum()) for n in range(13)]
     assert data.lengths.max() == 8  # cut to the model's length

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.spawned import as_in_a_worker
 from vlcli.data import Example
 from vlcli.data.columns import index
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
@@ -144,7 +144,7 @@ def test_a_parcel_gives_the_batch_that_was_put_in():
         ["x", "y"],
         torch.tensor([2**62, 1]),
     )
-    found = pickle.loads(pickle.dumps(Parcel(batch))).opened()
+    found = as_in_a_worker(Parcel(batch)).opened()
     assert repr(tensors(found)) == repr(tensors(batch))
     assert found.views["other"].text is found.clean.text
     assert found.views["other"].text_rows is found.clean.text_rows

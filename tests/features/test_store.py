@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import shutil
 
 import h5py
@@ -11,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.features._world import full_record, make_record, same
+from tests.spawned import as_in_a_worker
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore, FeatureWriter, Record, info, merge, verify
 from vlcli.features.schema import normalise
@@ -194,7 +194,7 @@ def _ids_and_sum(store, name):
 def test_workers_read_alike(tmp_path, method, compression):
     store = fill(tmp_path / "f.h5", [make_record(f"im{i}", i) for i in range(4)], compression=compression)
     expected = _ids_and_sum(store, "im2")
-    assert _ids_and_sum(pickle.loads(pickle.dumps(store)), "im2") == expected
+    assert _ids_and_sum(as_in_a_worker(store), "im2") == expected
     with multiprocessing.get_context(method).Pool(2 if method == "fork" else 1) as pool:
         assert pool.starmap(_ids_and_sum, [(store, "im2")] * 4) == [expected] * 4
 

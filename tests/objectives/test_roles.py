@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from tiny_batches import SMALL
 from vlcli_dimbert.language import CaptionModelling
 from vlcli_lxmert import LXMERT
 
+from tests.spawned import as_in_a_worker
 from vlcli import registry
 from vlcli.data import Example, Reader
 from vlcli.data.pipeline import Pipeline
@@ -106,7 +106,7 @@ def test_phrases_without_roles_are_hidden_whole():
 def test_by_role_something_is_hidden_and_something_stays(text, seed, probability, phrase, rule):
     corruption = masker(roles=["place", "attribute"], probability=probability, phrase=phrase, rule=rule)
     words = hidden(corruption, text, seed)
-    assert words == hidden(pickle.loads(pickle.dumps(corruption)), text, seed)
+    assert words == hidden(as_in_a_worker(corruption), text, seed)
     groups = corruption.picker.groups(sample(text).text)[0]
     pieces = len(sample(text).text.ids) - 2
     if groups and not (len(groups) == 1 and len(groups[0]) == pieces):
@@ -234,6 +234,6 @@ def test_what_is_drawn_depends_on_no_worker_and_no_resume(tmp_path):
     alone = seen(data.loader(16, shuffle=True, epoch=1))
     assert seen(data.loader(16, shuffle=True, epoch=1, workers=2)) == alone
     assert seen(data.loader(16, shuffle=True, epoch=1, start_batch=2)) == alone[2:]
-    assert seen(pickle.loads(pickle.dumps(data)).loader(16, shuffle=True, epoch=1)) == alone
+    assert seen(as_in_a_worker(data).loader(16, shuffle=True, epoch=1)) == alone
     changes = [change for _, marks in alone for change in marks[CHANGE]]
     assert {0, 2, 4} <= set(changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from tiny_batches import SMALL, make_batch
 from torch import nn
 from vlcli_lxmert import LXMERT
 
+from tests.spawned import as_in_a_worker
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import ForwardPasses, Images, PairwisePosition, Recorder
@@ -104,4 +104,4 @@ def test_models_copy_and_corruptions_travel_to_workers():
     assert twin.state_dict().keys() == model.state_dict().keys()
     for name in ("mlm", "matching", "masked-object"):
         corruption = registry.build("objectives", name, model, SMALL).corruption()
-        assert pickle.loads(pickle.dumps(corruption)).__dict__ == corruption.__dict__
+        assert as_in_a_worker(corruption).__dict__ == corruption.__dict__
