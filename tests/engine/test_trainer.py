@@ -282,10 +282,12 @@ def test_tensorboard_gets_every_log_line(tmp_path):
 def test_compiled_layers_give_the_same_training(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    plain, compiled = make(tmp_path / "a", model="engine-tiny"), make(tmp_path / "b", model="engine-tiny", compile=True)
+    # Adam divides gradients that are nearly zero by their own size: rounding would become a step
+    options = {"model": "engine-tiny", "optimizer": {"name": "sgd", "lr": 0.1}}
+    plain, compiled = make(tmp_path / "a", **options), make(tmp_path / "b", compile=True, **options)
     plain.run(), compiled.run()
     for name, value in plain.module.state_dict().items():
-        assert torch.allclose(value, compiled.module.state_dict()[name], atol=1e-4), name
+        assert torch.allclose(value, compiled.module.state_dict()[name], atol=2e-6, rtol=1e-5), name
 
 
 def test_the_page_on_training_shows_the_step_as_it_is():
