@@ -83,7 +83,7 @@ class Pooled(vl.Model):
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         assert self.words is not None
-        bag = self.words.weight.new_zeros(len(text.ids), self.data_spec.vocab_size)  # (N, V)
+        bag = self.words.weight.new_zeros(text.ids.shape[0], self.data_spec.vocab_size)  # (N, V)
         bag.scatter_(1, text.ids * (text.mask & ~text.special), 1.0)
         bag[:, self.data_spec.pad_id] = 0.0
         pooled = self.words(self.drop_words(torch.cat([bag, self._pairs(text)], 1)))  # (N, D)
@@ -91,7 +91,7 @@ class Pooled(vl.Model):
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
 
     def _pairs(self, text: vl.Text) -> Tensor:
-        counts = self.scale.new_zeros(len(text.ids), self.bigrams)
+        counts = self.scale.new_zeros(text.ids.shape[0], self.bigrams)
         if not self.bigrams:
             return counts
         buckets = (_PRIME * text.ids[:, :-1] + text.ids[:, 1:]) % self.bigrams  # (N, T - 1); also [CLS] and [SEP]

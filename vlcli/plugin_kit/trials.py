@@ -70,6 +70,7 @@ class Trial(NamedTuple):
 
     model: dict[str, Any]
     stage: dict[str, Any]
+    double: bool = False  # whether the step computes in double precision, which tells a fault from rounding
 
     @contextmanager
     def context(self) -> Iterator[StageContext]:

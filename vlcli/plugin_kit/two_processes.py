@@ -67,6 +67,9 @@ def share_of(trial: Trial) -> Share:
         module = rehearsal.module
         _without_dropout(module)
         batch = rehearsal.batch(processes.rank(), processes.world())
+        if trial.double:
+            module.double()
+            batch = batch.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
         with _Draws() as draws:
             result = rehearsal.loss(batch)
         result.total.backward()
