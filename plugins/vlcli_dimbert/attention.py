@@ -60,12 +60,7 @@ class DisentangledAttention(StandardAttention):
             further["dense"] = nn.Linear(shape.dim, shape.dim)  # type: ignore[operator]
 
     def project(
-        self,
-        q_in: Tensor,
-        k_in: Tensor | None,
-        v_in: Tensor | None,
-        x_layout: Layout | None,
-        y_layout: Layout | None,
+        self, q_in: Tensor, k_in: Tensor | None, v_in: Tensor | None, x_layout: Layout | None, y_layout: Layout | None
     ) -> Projected:
         of_queries = Grouping(self.sets, x_layout)
         grouped = of_queries.split(q_in)

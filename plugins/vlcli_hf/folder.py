@@ -142,11 +142,7 @@ class FolderExtractor(Extractor):
             "weights_sha256": self._sha256,
             "trained_on": self.trained_on,
             "boxes": self.regions(),
-            "versions": {
-                "vlcli": __version__,
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-            },
+            "versions": {"vlcli": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
         }
 
 

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 def load_model(
-    name: str,
-    verb: str,
-    pictures: list[str] | None,
-    device: str | None = None,
-    folder: str = "FOLDER",
-    **named: Any,
+    name: str, verb: str, pictures: list[str] | None, device: str | None = None, folder: str = "FOLDER", **named: Any
 ) -> Loaded:
     """Loads a model as :func:`vlcli.load` does, and refuses pictures whose regions it needs and nobody extracts.
 

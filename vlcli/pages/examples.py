@@ -43,13 +43,7 @@ def examples_of(
             bar.advance()
     looks, notes = _looks(samples, options, progress)
     breakdowns = [(part.group, tables) for part in samples if (tables := breakdowns_of(part))]
-    return {
-        "breakdowns": breakdowns,
-        "samples": samples,
-        "looks": looks,
-        "look_notes": notes,
-        "thumbnails": album.all,
-    }
+    return {"breakdowns": breakdowns, "samples": samples, "looks": looks, "look_notes": notes, "thumbnails": album.all}
 
 
 def _looks(
