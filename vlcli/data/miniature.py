@@ -8,7 +8,7 @@ from typing import Any
 
 from vlcli.errors import UsageError
 
-PICTURES = 6
+PICTURES = 8  # of a part: a baseline is fitted on no fewer
 """Pictures of each part of a data set."""
 ANSWERS = ("red", "green", "blue", "yes", "no", "2")
 SIZE = (64, 48)
