@@ -30,9 +30,9 @@ def senseless(reader: Any, error: Exception) -> DataError:
     )
 
 
-def checked(example: Any) -> Example:
+def checked(example: Example) -> Example:
     """Return what a reader gives. Raises TypeError: it is no example, or its pictures are no list of ids."""
-    images = example.images if isinstance(example, Example) else ""
+    images: Any = example.images if isinstance(example, Example) else ""
     if not isinstance(images, list | tuple) or not all(isinstance(one, str) for one in images):
         raise TypeError(f"{shown(example)} is no Example whose images are a list of ids")
     return example

@@ -22,7 +22,7 @@ _MANY = 5000
 
 def read_files(reader: Any) -> list[Path]:
     """Returns the files that a reader reads, and the lists of pictures that its ``take`` names."""
-    with blamed("datasets", reader.label, type(reader)):  # a stranger's may do without the base class
+    with blamed("datasets", getattr(reader, "label", "?"), type(reader)):  # a stranger's may lack the base class
         files = [*reader.files(), *getattr(reader, "picture_lists", list)()]
         if wrong := [one for one in files if not isinstance(one, Path)]:
             raise TypeError(f"files() gives {shown(wrong[0])}, which is no Path")
