@@ -107,6 +107,8 @@ def test_predictions_come_from_those_that_predict():
 
 def test_heads_of_another_number_of_pictures_predict_nothing():
     module = build_training_module("engine-tiny", ["engine-words"], DATA_SPEC).eval()
-    for count, said in ((1, {"engine-words"}), (2, set())):
+    pair = batch()
+    for pictures, count, said in ((1, 1, {"engine-words"}), (1, 2, set()), (0, 2, {"engine-words"})):
+        pair.clean.image_rows = torch.zeros(6, pictures, dtype=torch.long)
         module.objectives["engine-words"].images = count
-        assert set(module.predict(module.step(batch()))) == said
+        assert set(module.predict(module.step(pair))) == said
