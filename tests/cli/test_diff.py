@@ -114,3 +114,8 @@ def test_flat_lists() -> None:
     assert flat({"a": [{"name": "x", "p": 1}, "y"]}) == {"a.x.p": 1, "a.y": {}}
     assert flat({"a": [{"name": "x"}, {"name": "x"}]}) == {"a.0.name": "x", "a.1.name": "x"}
     assert flat({"a": [1, 2], "b": {}}) == {"a": [1, 2], "b": {}}
+
+
+def test_a_run_and_its_own_recipe_do_not_differ(runs: Path) -> None:
+    """A recipe that publishes nothing has no key for it."""
+    assert "published" not in diff(runs / "a", runs / "a/recipe.yaml").stdout

@@ -253,6 +253,12 @@ def test_eval_by_task_takes_the_newest_checkpoint(vlcli, tmp_path):
     older = vlcli("eval", "fake-task", "--stage", "runs/mine/tune", "batch_size=2", "--json")
     assert json.loads(older.out)["stages"][0]["metrics"]["accuracy"] == 0.5
     assert vlcli("eval", "fake-task", "--stage", "runs/nowhere").code == 5
+    alone = vlcli("eval", "--stage", "runs/mine/tune", "--split", "dev", "--json")  # its own task, not the quickstart
+    assert json.loads(alone.out)["stages"][0]["metrics"]["accuracy"] == 0.5
+    for words in (["--split", "dev"], ["--stage", "runs/mine/pretrain"], ["--recipe", "mine.yaml", "--stage", "runs"]):
+        refused = vlcli("eval", *words)
+        assert refused.code == 2
+        assert "next:" in refused.err
 
 
 def test_recipes_over_seeds(vlcli):

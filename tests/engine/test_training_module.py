@@ -103,3 +103,12 @@ def test_queues_move_after_the_step_only_in_training():
 def test_predictions_come_from_those_that_predict():
     module = build_training_module("engine-tiny", ["engine-words", "engine-contrast"], DATA_SPEC).eval()
     assert set(module.predict(module.step(batch()))) == {"engine-words"}
+
+
+def test_heads_of_another_number_of_pictures_predict_nothing():
+    module = build_training_module("engine-tiny", ["engine-words"], DATA_SPEC).eval()
+    pair = batch()
+    for pictures, count, said in ((1, 1, {"engine-words"}), (1, 2, set()), (0, 2, {"engine-words"})):
+        pair.clean.image_rows = torch.zeros(6, pictures, dtype=torch.long)
+        module.objectives["engine-words"].images = count
+        assert set(module.predict(module.step(pair))) == said

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from vlcli_deit import DeiT
 
@@ -160,3 +162,26 @@ def test_a_file_without_tensors_or_of_text_is_no_weights(tmp_path: Path) -> None
         read_weights(tmp_path / "w.pth")
     assert "weights_only" not in caught.value.got
     assert "Git LFS" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_shards_of_a_folder_are_read_by_their_index(name: str, tmp_path: Path) -> None:
+    state = network(0.5).state_dict()
+    files = {key: f"part{number % 2}.{name.rpartition('.')[2]}" for number, key in enumerate(state)}
+    for file in sorted(set(files.values())):
+        part = {key: value for key, value in state.items() if files[key] == file}
+        save_file(part, tmp_path / file) if name.endswith("safetensors") else torch.save(part, tmp_path / file)
+    (tmp_path / f"{name}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    _, states = read_source(tmp_path)
+    assert states[""].keys() == state.keys()
+    assert all(torch.equal(states[""][key], value) for key, value in state.items())
+    (tmp_path / file).unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        read_source(tmp_path)
+
+
+@pytest.mark.parametrize("index", ["{}", "[]", '{"weight_map": {"a": 1}}', '{"weight_map": {"a": "../../x.bin"}}', "{"])
+def test_an_index_that_names_no_shards_is_refused(index: str, tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin.index.json").write_text(index)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_source(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from vlcli.errors import ComponentError, RecipeError, UsageError
 from vlcli.recipe.keys import data_files
-from vlcli.recipe.load import from_mapping, load, locate
+from vlcli.recipe.load import from_mapping, load, locate, slug
 from vlcli.recipe.overrides import uneven
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.wiring import find_place
@@ -279,3 +279,21 @@ def test_other_toolkits_names_of_keys_are_known(tmp_path):
     )
     with pytest.raises(RecipeError, match="did you mean 'save_every'"):
         load(str(tmp_path / "r.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("数据", "数据"),
+        ("Größe — final (2).v1", "Größe-—-final-2-.v1"),
+        ("e\u0301te\u0301", "été"),  # as macOS writes it
+        ("हिन्दी", "हिन्दी"),
+        ("a\u3000b\u2028c", "a-b-c"),
+        ("tiny/lxmert", "tiny-lxmert"),
+        ("../x", "x"),
+        ("(:)", "recipe"),
+        ("数" * 80, "数" * 66),  # 255 bytes are the longest name of a folder, a hash included
+    ],
+)
+def test_a_run_folder_has_the_letters_of_its_recipe(name, folder):
+    assert slug(name) == folder

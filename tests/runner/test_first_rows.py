@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
+from vlcli.data import Example
 from vlcli.data.readers.generic import Csv, JsonLines
 from vlcli.errors import Problem
 from vlcli.recipe import validate
@@ -333,3 +335,55 @@ def test_pictures_of_the_training_in_a_test_are_told_with_their_number(folder, l
     said = " ".join(ended.output.split())
     assert line in said
     assert ("pictures are in the data of" in said) is bool(line)
+
+
+def test_a_model_of_regions_is_told_before_its_training_that_no_stage_extracts_any(folder):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    lines = [line for line in text.splitlines() if "extract" not in line]
+    (folder / "r.yaml").write_text("\n".join(lines))
+    ended = CliRunner().invoke(app, ["validate", "--deep", "r.yaml"])
+    assert ended.exit_code == 5, ended.output
+    for stage in ("stages.pretrain", "stages.tune"):
+        assert f"there is no store of them. ({stage})" in ended.stderr
+
+
+def test_an_evaluation_without_the_features_of_its_model_is_told_before_the_training(folder):
+    text = RECIPE.format(seen=GOOD, read=GOOD, judged=GOOD, task="classification")
+    lines = [line for line in text.splitlines() if "extract" not in line and "pretrain" not in line]
+    lines[-1] = lines[-1].replace("steps: 2", "features: [regions.h5], steps: 2")
+    lines.append(f"  test: {{kind: evaluate, from: tune, data: {GOOD}}}")
+    (folder / "regions.h5").write_bytes(b"")
+    (folder / "r.yaml").write_text("\n".join(lines))
+    ended = CliRunner().invoke(app, ["validate", "--deep", "r.yaml"])
+    assert "there is no store of them. (stages.test)" in ended.stderr, ended.output
+
+
+class Strange(JsonLines):
+    """A reader whose author made a mistake."""
+
+    what = ""
+
+    def __init__(self, root):
+        super().__init__(root, file="t.jsonl", image="pic", text="said", label="kind")
+        if self.what == "init":
+            raise ValueError(self.what)
+
+    def files(self):
+        return {"none": None, "text": "t.jsonl"}.get(self.what, super().files())
+
+    def read(self):
+        made = {"rows": {"key": "1"}, "path": Example("1", "a", [Path("p0.png")]), "word": Example("1", "a", "p0.png")}
+        return [made[self.what]]
+
+
+registry.register("datasets", "strange-test", Strange)
+
+
+@pytest.mark.parametrize("what", ["init", "none", "text", "rows", "path", "word"])
+def test_a_fault_of_a_strangers_reader_is_told_with_its_name_and_file(folder, monkeypatch, what):
+    monkeypatch.setattr(Strange, "what", what)
+    ended = deep(folder, judged="strange-test")
+    assert ended.exit_code in (4, 5), ended.output
+    assert "unforeseen" not in ended.stderr
+    assert __file__ in ended.stderr
+    assert "trange" in ended.stderr

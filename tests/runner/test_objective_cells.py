@@ -16,6 +16,7 @@ from torch import nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError, Problem
+from vlcli.nn import EncoderOutput, FusionOutput, InputSpec, Layout, Model
 from vlcli.objectives import Mean, Objective, ObjectiveOutput
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
@@ -178,6 +179,53 @@ def test_an_unforeseen_fault_names_the_component_and_the_line(monkeypatch):
     )
     assert problem.got == "KeyError: 'no such target'"
     assert problem.code == ComponentError.exit_code
+
+
+class Bare(Objective):
+    """An objective that returns a number."""
+
+    def forward(self, step, others):
+        """No output."""
+        return step.batch.clean.text.ids.float().mean()
+
+
+def test_what_an_objective_returns_is_told_with_its_name_and_file(monkeypatch):
+    register(monkeypatch, "objectives", "bare-objective", Bare)
+    (problem,) = rehearsed("lxmert", {"one": stage("bare-objective")})["one"]
+    assert "The objective 'bare-objective' gives no losses." in problem.what
+    assert __file__ in problem.what
+    assert problem.got == "Tensor"
+
+
+class Numb(Model):
+    """A model whose fusion is of another width than it says."""
+
+    capabilities = frozenset({"text", "image", "fuse"})
+    dim = 8
+
+    def __init__(self, data_spec):
+        super().__init__(data_spec)
+        self.words, self.look = nn.Embedding(data_spec.vocab_size, 8), nn.Linear(data_spec.region_dim, 8)
+
+    def input_spec(self):
+        return InputSpec(text=True, regions=True)
+
+    def encode_text(self, text, record=None):
+        return EncoderOutput(self.words(text.ids), Layout.for_text(text.mask))
+
+    def encode_image(self, images, record=None):
+        regions = images.regions
+        return EncoderOutput(self.look(regions.features), Layout.for_boxes(regions.boxes, regions.mask))
+
+    def fuse(self, text, image, record=None):
+        return FusionOutput(text, image, text.hidden[:, 0, :3])
+
+
+def test_what_fails_on_the_output_of_a_strangers_model_names_the_model(monkeypatch):
+    register(monkeypatch, "models", "numb-model", Numb)
+    monkeypatch.setitem(TINY, "numb-model", {})
+    (problem,) = rehearsed("numb-model", {"one": stage("matching")})["one"]
+    assert f"on what comes from 'numb-model' ({__file__}" in problem.hint
 
 
 class Idle(Objective):

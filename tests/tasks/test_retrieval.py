@@ -242,6 +242,8 @@ def test_what_it_needs_and_trains_on(run, tmp_path):
     make_bundle(tmp_path / "matching", None, ["matching"])
     with pytest.raises(ComponentError, match="embed sentences"):
         rank({**run, "model": tmp_path / "matching"}, tmp_path / "x", first="contrast", objective=None)
+    with pytest.raises(ComponentError, match="name contrast"):  # what is misspelt is no other objective
+        rank(run, tmp_path / "x", first="contrasts", objective=None)
     (tmp_path / "lone").mkdir()
     (tmp_path / "lone/test.jsonl").write_text('{"image": "p0"}\n')
     with pytest.raises(DataError, match="a sentence and a picture"):

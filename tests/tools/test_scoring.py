@@ -22,7 +22,7 @@ from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages import evaluate
 from vlcli.tasks.base import Result
 from vlcli.tasks.outputs import said
-from vlcli.tools.scoring import Examples, read_predictions, score, source_of_task
+from vlcli.tools.scoring import Examples, Predictions, read_predictions, score, source_of_task
 
 ANSWERS = ("red", "yes", "no", "two", "circle", "green")
 TASKS = {
@@ -126,10 +126,10 @@ def changed(kind, lines):
         ("missing", "1 of 16 examples have no prediction"),
         ("unknown", "1 predictions belong to no example"),
         ("duplicate", "Two predictions have one key"),
-        ("broken", "line 2"),
+        ("broken", "mine.jsonl:2"),
         ("no prediction", "A row is no prediction"),
         ("null", "A row is no prediction"),
-        ("list", "A row is no mapping"),
+        ("list", "something else"),
         ("verdict", "A prediction is no verdict"),
         ("space", "A prediction is no verdict"),
         ("empty", "There is no prediction in the file"),
@@ -220,6 +220,43 @@ def test_a_table_of_predictions_may_have_a_header(tmp_path):
     file = tmp_path / "mine.csv"
     file.write_text(",question_id,answer\n0,a,yes\n1,b,no\n")
     assert {key: row["prediction"] for key, row in read_predictions(file).items()} == {"a": "yes", "b": "no"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("map.json", '{"7": "yes", "8": "no"}'),
+        ("map.json", '{\n "7": "yes",\n "8": "no"\n}'),
+        ("scored.json", '{"7": {"answer": "yes", "score": 0.5}, "8": {"answer": "no", "score": 0.25}}'),
+        ("wrapped.json", '{"info": {}, "results": [{"qid": 7, "answer": "yes"}, {"qid": 8, "answer": "no"}]}'),
+        ("llava.jsonl", '{"question_id": 7, "text": "yes"}\n{"question_id": 8, "text": "no"}\n'),
+        ("truth.jsonl", '{"id": 7, "answer": "red", "pred_answer": "yes"}\n{"id": 8, "pred_answer": "no"}\n'),
+        ("mine.csv", "question_id;answer\n7;yes\n8;no\n"),
+        ("mine.tsv", "question_id\tanswer\r\n7\tyes\r\n8\tno\r\n"),
+    ],
+)
+def test_predictions_as_other_tools_write_them(tmp_path, name, text):
+    file = tmp_path / name
+    file.write_text(text)
+    assert {key: row["prediction"] for key, row in read_predictions(file).items()} == {"7": "yes", "8": "no"}
+
+
+def test_ids_that_became_floats_are_those_of_the_examples(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("question_id,answer\n7.0,yes\n8.0,no\n")
+    predictions = Predictions(file, read_predictions(file))
+    predictions.check([("7", {}), ("8", {})])
+    with pytest.raises(DataError) as caught:
+        predictions.check([("7", {}), ("9", {})])
+    assert caught.value.got == "no prediction for 9; no example for 8.0"
+
+
+@pytest.mark.parametrize("text", ['{"7": "yes", "7": "no"}', "key,answer,answer\n7,yes,no\n", '{"7": ["yes"]}', "{}"])
+def test_predictions_of_two_meanings_are_refused(tmp_path, text):
+    file = tmp_path / ("mine.csv" if text.startswith("key") else "mine.json")
+    file.write_text(text)
+    with pytest.raises(DataError):
+        read_predictions(file)
 
 
 @pytest.mark.parametrize("text", ["a,yes, indeed\n", "a,yes\nb\n", f"a,{'y' * 200_000}\n"])

@@ -34,15 +34,13 @@ from vlcli.features import FeatureStore
 from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
-from vlcli.nn.weights import read_states
+from vlcli.nn.weights import WEIGHT_FILES, read_states
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.captioning import Writing
-
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def load_sources(

@@ -52,10 +52,16 @@ def evaluate(
         _rescore(predictions, stage, names, split, root, request)
     elif names and recipe is not None:
         raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
-    elif not names:
+    elif stage is not None and recipe is not None:
+        what, hint = "Name a stage or a recipe, not both.", f"vlcli eval --recipe {recipe} --only STAGE"
+        raise UsageError(what, got=f"--stage {stage} and --recipe {recipe}", hint=hint)
+    elif not names and stage is None:
+        if split is not None or root is not None:
+            hint = "name the task; of a recipe's stages they are keys: stages.STAGE.split=SPLIT, root=DATA"
+            raise UsageError("--split and --root belong to a task or a stage.", got=str(split or root), hint=hint)
         run_kind(recipe, "evaluate", overrides, request, verb="eval")
     else:
-        name, overrides = options.one_name(words, "task")
+        name, overrides = options.one_name(words, "task") if names else (_task_of(stage), overrides)
         task = registry.find("tasks", name).name
         folder = stage or newest(task, request.output)
         if not request.quiet:
@@ -65,6 +71,13 @@ def evaluate(
         carry_out(resolved, replace(request, only=None, folder=home))
         if not (request.json_ or request.quiet or request.dry_run):
             _tell_metrics(home / next(iter(resolved.stages)))
+
+
+def _task_of(stage: Path | None) -> str:
+    record = stage and (stage_record.read(stage) or stage_record.read(stage.parent))
+    if record and record.kind in ("evaluate", "finetune") and record.config.get("task"):
+        return str(record.config["task"]["name"])
+    raise UsageError("Name the task.", where=str(stage), got="a stage without one", hint="list them: vlcli ls tasks")
 
 
 def _tell_metrics(stage: Path) -> None:
@@ -101,12 +114,8 @@ def newest(task: str, output: Path) -> Path:
 
     if tuned:
         return min((row for row in tuned if row[0].parent == tuned[0][0].parent), key=preference)[0]
-    raise DataError(
-        f"No finished fine-tuning of {task!r} was found.",
-        where=str(output),
-        expected="a finetune stage with this task, or --stage FOLDER",
-        hint=f"make one: vlcli run {_recipe_of(task)}",
-    )
+    what, hint = f"No finished fine-tuning of {task!r} was found.", f"make one: vlcli run {_recipe_of(task)}"
+    raise DataError(what, where=str(output), expected="a finetune stage with this task, or --stage FOLDER", hint=hint)
 
 
 def _recipe_of(task: str) -> str:

@@ -51,12 +51,9 @@ def load_model(
         lacks = "no store was given" if loaded.features is None else "the store does not hold them"
         extract = "or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
         more = "" if verb == "search" else f", or ids of pictures in it; {extract}"
-        raise UsageError(
-            f"This model reads regions of pictures, and {lacks}.",
-            got=", ".join(absent) or folder,
-            expected=f"--features STORE with these pictures{more}",
-            hint=_extraction(loaded.folder, verb, folder),
-        )
+        what = f"This model reads regions of pictures, and {lacks}."
+        got, expected = ", ".join(absent) or folder, f"--features STORE with these pictures{more}"
+        raise UsageError(what, got=got, expected=expected, hint=_extraction(loaded.folder, verb, folder))
     return loaded
 
 

@@ -191,7 +191,7 @@ def diff(
 def _recipe(name: str) -> dict[str, Any]:
     if not is_table(name):
         value: dict[str, Any] = load(name, plugins=False).document.value
-        return {**value, "published": _told(published_of(name))}
+        return value | ({"published": told} if (told := _told(published_of(name))) else {})
     table = load_table(name, plugins=False)
     rows: dict[str, dict[str, Any]] = {}
     for label, row in table.rows.items():

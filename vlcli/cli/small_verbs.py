@@ -193,12 +193,12 @@ def _tell_names(groups: Mapping[str, Collection[str]], indent: str) -> None:
 def _identify(path: Path, json_: bool) -> None:
     from vlcli.checkpoints.identify import matches, read_tensors
     from vlcli.checkpoints.trial import attempt
+    from vlcli.nn.weights import WEIGHT_FILES
 
     if path.is_dir():
-        names = ("model.safetensors", "pytorch_model.bin")
-        file = next((path / name for name in names if (path / name).is_file()), None)
+        file = next((path / name for name in WEIGHT_FILES if (path / name).is_file()), None)
         if file is None:
-            raise DataError("There are no weights here.", where=str(path), expected=" or ".join(names))
+            raise DataError("There are no weights here.", where=str(path), expected=" or ".join(WEIGHT_FILES))
         path = file
     tensors = read_tensors(path)
     nearest = matches(tensors)[:3]

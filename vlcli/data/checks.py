@@ -9,17 +9,14 @@ import numpy as np
 from vlcli.data.files import value
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
-from vlcli.registry.contract import blame
+from vlcli.registry.contract import blame, origin
 
 
 def missing(reader: Any, file: Path) -> DataError:
     """Make the error for a missing file of a data set."""
     known = f"; splits are {', '.join(reader.splits)}" if reader.splits else ""
-    return DataError(
-        f"A file of the data set is missing (split {reader.split!r}{known}).",
-        where=str(file),
-        hint="point the recipe's `root` at the folder that holds it, e.g. root=DATA",
-    )
+    hint = "point the recipe's `root` at the folder that holds it, e.g. root=DATA"
+    return DataError(f"A file of the data set is missing (split {reader.split!r}{known}).", where=str(file), hint=hint)
 
 
 def senseless(reader: Any, error: Exception) -> DataError:
@@ -29,8 +26,16 @@ def senseless(reader: Any, error: Exception) -> DataError:
         where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
         got=f"{type(error).__name__}: {str(error)[:200]}",
         expected="files of the format that it documents",
-        hint=f"the reader stopped at {blame(error, type(reader))}; -vv shows the traceback",
+        hint=f"the reader ({origin(type(reader))}) stopped at {blame(error, type(reader))}; -vv shows the traceback",
     )
+
+
+def checked(example: Example) -> Example:
+    """Return what a reader gives. Raises TypeError: it is no example, or its pictures are no list of ids."""
+    images: Any = example.images if isinstance(example, Example) else ""
+    if not isinstance(images, list | tuple) or not all(isinstance(one, str) for one in images):
+        raise TypeError(f"{shown(example)} is no Example whose images are a list of ids")
+    return example
 
 
 def empty(reader: Any, total: int) -> DataError:
@@ -38,13 +43,8 @@ def empty(reader: Any, total: int) -> DataError:
     files = ", ".join(map(str, reader.files()[:3])) or str(reader.image_folder)
     left_out = ", ".join(f"{count} {reason}" for reason, count in reader.left_out.items()) if not total else ""
     why = f" after take={reader.take!r}" if reader.take and total else f"; left out: {left_out}" if left_out else ""
-    return DataError(
-        f"The data set {reader.label} is empty.",
-        where=files,
-        got=f"0 of {total} examples{why}",
-        expected="one example or more",
-        hint="" if left_out else "check `split`, `take` and `limit`",
-    )
+    what, hint = f"The data set {reader.label} is empty.", "" if left_out else "check `split`, `take` and `limit`"
+    return DataError(what, where=files, got=f"0 of {total} examples{why}", expected="one example or more", hint=hint)
 
 
 class SameIdError(DataError):
@@ -58,13 +58,9 @@ def two_files(name: str, first: Path, second: Path, label: str) -> SameIdError:
 
 def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") -> DataError:
     """Make the error for two pictures with one id in two data sets."""
-    return DataError(
-        f"Two pictures have the id {name!r}.",
-        where=label,
-        got=f"{first} and {second}",
-        expected="different names, or the option `ids: path` beside each of these data sets: their paths are ids then",
-        hint="ids: path" if ids == "name" else "",
-    )
+    what, got = f"Two pictures have the id {name!r}.", f"{first} and {second}"
+    expected = "different names, or the option `ids: path` beside each of these data sets: their paths are ids then"
+    return DataError(what, where=label, got=got, expected=expected, hint="ids: path" if ids == "name" else "")
 
 
 def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> dict[Any, Any]:
@@ -136,13 +132,8 @@ def sentence(text: Any, where: str, field: str = "text") -> str:
         got, most = f"{len(text):,} letters", f"at most {MOST_LETTERS:,}"
         raise DataError("A sentence is too long.", where=where, got=got, expected=most, hint="split it into several")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise DataError(
-            f"The field {field!r} holds half of a surrogate pair, which is no character.",
-            where=where,
-            got=shown(text),
-            expected="Unicode text",
-            hint="write the file anew from its source",
-        )
+        what, got = f"The field {field!r} holds half of a surrogate pair, which is no character.", shown(text)
+        raise DataError(what, where=where, got=got, expected="Unicode text", hint="write the file anew from its source")
     return text.strip()
 
 

@@ -40,13 +40,8 @@ def inside(root: Path, path: str | Path) -> Path:
         return target
     joined = Path(os.path.normpath(root / target))
     if not joined.is_relative_to(os.path.normpath(root)):
-        raise DataError(
-            "A path leaves the data root.",
-            where=str(root),
-            got=str(path),
-            expected="a path inside the root",
-            hint="give an absolute path if it is meant",
-        )
+        what, hint = "A path leaves the data root.", "give an absolute path if it is meant"
+        raise DataError(what, where=str(root), got=str(path), expected="a path inside the root", hint=hint)
     return joined
 
 
@@ -154,13 +149,9 @@ def megabytes_of(variable: str, expected: str) -> int | None:
 
 def too_much(path: Path, limit: int) -> DataError:
     """Make the error for a gzip file that unpacks to more than ``limit`` bytes."""
-    return DataError(
-        "The packed file unpacks to too much.",
-        where=str(path),
-        got=f"more than {limit:,} bytes",
-        expected="at most 100 times the packed size (256 MB always)",
-        hint=f"if that is meant, say how many megabytes are: {UNPACKED}=8000",
-    )
+    what, expected = "The packed file unpacks to too much.", "at most 100 times the packed size (256 MB always)"
+    hint = f"if that is meant, say how many megabytes are: {UNPACKED}=8000"
+    return DataError(what, where=str(path), got=f"more than {limit:,} bytes", expected=expected, hint=hint)
 
 
 def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:

@@ -28,12 +28,8 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
         got = str(error) or type(error).__name__
         if not is_there(path):
             got = "; ".join(filter(None, (got, near_misses(path))))
-        raise PictureError(
-            "The picture cannot be read.",
-            where=str(path),
-            got=got,
-            hint="replace the file, or leave out the examples that need it: missing=drop in every stage that reads it",
-        ) from None
+        hint = "replace the file, or leave out the examples that need it: missing=drop in every stage that reads it"
+        raise PictureError("The picture cannot be read.", where=str(path), got=got, hint=hint) from None
 
 
 def load_labels(path: Path, size: tuple[int, int]) -> Image.Image:

@@ -86,11 +86,8 @@ class Miniature:
     def _target(self, path: Path) -> Path:
         target = path if path.is_absolute() else self.folder / path
         if not target.resolve().is_relative_to(self.folder.resolve()):
-            raise UsageError(
-                "A rehearsal writes into its own folder alone.",
-                got=str(path),
-                expected=f"a path below {self.folder}",
-                hint="write the path in the recipe below `root`, or name a recipe that does",
-            )
+            what = "A rehearsal writes into its own folder alone."
+            hint = "write the path in the recipe below `root`, or name a recipe that does"
+            raise UsageError(what, got=str(path), expected=f"a path below {self.folder}", hint=hint)
         target.parent.mkdir(parents=True, exist_ok=True)
         return target

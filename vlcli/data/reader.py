@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from vlcli.data.checks import check_keys, check_texts, empty, missing, senseless
+from vlcli.data.checks import check_keys, check_texts, checked, empty, missing, senseless
 from vlcli.data.files import inside
 from vlcli.data.holdout import listed_files, select
 from vlcli.data.miniature import Miniature
@@ -183,7 +183,7 @@ class Reader(NamedPictures):
     def _in_memory(self) -> list[Example]:
         self.left_out.clear()
         with self._making_sense():
-            examples = list(map(self.with_ids, self.read()))
+            examples = [self.with_ids(checked(one)) for one in self.read()]
         chosen = examples if self.take is None else select(examples, self.take, self.root)
         chosen = chosen[: self.limit]
         if not chosen:

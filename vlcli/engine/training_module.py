@@ -21,6 +21,7 @@ from vlcli.nn.slots import build_model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
+from vlcli.registry.contract import origin
 
 OPTION_KEYS = frozenset(ObjectiveOptions.model_fields)
 READ = ("concepts", "pixels", "regions", "text")
@@ -100,21 +101,23 @@ class TrainingModule(nn.Module):
         return ForwardPasses(self.model, batch, teacher=self.teacher, record=record, **at)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """Return the predictions of every objective that makes any, or of ``only`` one, by name."""
+        """Return the predictions of every objective that makes any of as many pictures, or of ``only`` one, by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
+        if not self.model.many_images and (count := step.view().image_rows.shape[1]):  # of an example
+            able = {name: part for name, part in able.items() if getattr(part, "images", count) == count}
         return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         return self.embedder(objective).embed(step, side)
 
     def embedder(self, name: str) -> Objective:
-        """Return the named objective, else the only one that computes vectors. Raises ComponentError: neither."""
+        """Return the named objective; for ``contrast`` also any that alone computes vectors. ComponentError: none."""
         able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
-        if name in able or len(able) == 1:
+        if name in able or (name == "contrast" and len(able) == 1):
             return able[name if name in able else next(iter(able))]
         what = f"The model has nothing to embed sentences and pictures with: no objective {name!r}."
         expected = "a model trained with contrast, sigmoid-, momentum- or bag-contrast, or anchor-alignment"
-        hint = "name one that is there in `first`, or rank by matching alone (first: null)"
+        hint = f"name {' or '.join(able)}: search --objective, or `first`" if able else "vlcli ls objectives"
         raise ComponentError(what, got=", ".join(self.objectives) or "no objective", expected=expected, hint=hint)
 
     def weight(self, loss: str, epoch: int) -> float:
@@ -152,7 +155,7 @@ class TrainingModule(nn.Module):
         for name in self.order:
             if name in wanted:
                 others = {word: outcomes[source] for word, source in self._reads[name].items()}
-                outcomes[name] = self.objectives[name](step, others)
+                outcomes[name] = _whole(name, self.objectives[name], self.objectives[name](step, others))
         return outcomes
 
     def _result(self, outcomes: dict[str, ObjectiveOutput], epoch: int) -> StepResult:
@@ -263,6 +266,14 @@ def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, 
             raise RecipeError([problem])
         sources[known[0]] = (by_name or by_kind)[0]
     return sources
+
+
+def _whole(name: str, objective: Objective, outcome: Any) -> ObjectiveOutput:
+    means = [*outcome.losses.values(), *outcome.metrics.values()] if isinstance(outcome, ObjectiveOutput) else [outcome]
+    if wrong := [one for one in means if not isinstance(one, Mean)]:
+        what, expected = f"The objective {name!r} gives no losses.", "ObjectiveOutput({NAME: Mean.of(LOSSES)})"
+        raise ComponentError(what, where=origin(type(objective)), got=type(wrong[0]).__name__, expected=expected)
+    return cast("ObjectiveOutput", outcome)
 
 
 def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:

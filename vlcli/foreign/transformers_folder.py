@@ -10,9 +10,8 @@ import torch
 
 from vlcli.errors import DataError
 from vlcli.nn.folders import quiet_transformers
+from vlcli.nn.weights import WEIGHT_FILES
 
-FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Files of which a folder with weights holds one."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 """Files of which a folder with a tokenizer holds one."""
 
@@ -39,10 +38,10 @@ def transformers_model(
     The folder may lack weights that match patterns of ``may_miss``. Parameters are frozen unless it ``trains``. Raises
     DataError if the folder has no weights, or others than the model that its configuration describes.
     """
-    if not any((folder / name).is_file() for name in FILES):
+    if not any((folder / name).is_file() for name in WEIGHT_FILES):
         got = ", ".join(sorted(path.name for path in folder.glob("*"))[:6]) or "an empty folder"
         got = got if folder.is_dir() else "no such folder"
-        expected, hint = f"one of {', '.join(FILES)}", "save_pretrained writes them beside config.json"
+        expected, hint = f"one of {', '.join(WEIGHT_FILES)}", "save_pretrained writes them beside config.json"
         raise DataError("The folder has no weights.", where=str(folder), got=got, expected=expected, hint=hint)
     try:
         with torch.random.fork_rng(devices=[]), quiet_transformers():

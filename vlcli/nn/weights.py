@@ -2,6 +2,7 @@
 
 import fnmatch
 import hashlib
+import json
 import pickle
 import re
 from collections import Counter
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 
 from vlcli.errors import DataError, shown
 
+WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
+"""Files of which a folder of weights holds one, an index beside its shards, as transformers writes them."""
 COUNTERS = "*num_batches_tracked"
 """Buffers of batch normalisation that inference never reads and many checkpoints lack."""
 # Keys of a checkpoint's weights, looked at before others.
@@ -48,7 +51,8 @@ class WeightsReport:
 
 
 # LookupError: bytes that are no pickle at all; RecursionError is a RuntimeError
-_UNREADABLE = (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, LookupError)
+_WRONG = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
+_UNREADABLE = (SafetensorError, pickle.UnpicklingError, OSError, EOFError, *_WRONG)
 
 
 def file_sha256(path: Path) -> str:
@@ -95,8 +99,7 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
     if not path.is_file():
         raise DataError("the weights do not exist", where=str(path), hint="check the path given as weights")
     try:
-        safe = path.suffix == ".safetensors"
-        content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        content = _content(path)
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
     except _UNREADABLE as error:
@@ -108,6 +111,14 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
         got, expected = f"keys {shown(list(content))}", f"tensors by name, below {DEEPEST} keys at most"
         raise DataError("there are no tensors in it", where=str(path), got=got, expected=expected)
     return states
+
+
+def _content(path: Path) -> Any:
+    if path.suffix == ".json":  # the index of a folder of shards, which lie beside it
+        shards = json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()
+        names = sorted({Path(name).name for name in shards})
+        return {name: value for one in names for name, value in _content(path.with_name(one)).items()}
+    return load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
 
 
 def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[str, Tensor]]:

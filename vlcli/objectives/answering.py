@@ -36,6 +36,7 @@ class AnswerHead(Objective):
     """
 
     requires = frozenset({"fuse"})
+    images = 1
     local_files = ("source_answers",)
     loss: Literal["bce", "ce"] = "ce"
 

@@ -11,17 +11,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vlcli.errors import DataError
+from vlcli.errors import DataError, shown
 from vlcli.files import walk
 from vlcli.recipe import pictures
 from vlcli.recipe.stage_record import digest, finished
+from vlcli.registry.contract import blamed
 
 _MANY = 5000
 
 
 def read_files(reader: Any) -> list[Path]:
     """Returns the files that a reader reads, and the lists of pictures that its ``take`` names."""
-    return [*reader.files(), *getattr(reader, "picture_lists", list)()]  # a stranger's may do without the base class
+    with blamed("datasets", getattr(reader, "label", "?"), type(reader)):  # a stranger's may lack the base class
+        files = [*reader.files(), *getattr(reader, "picture_lists", list)()]
+        if wrong := [one for one in files if not isinstance(one, Path)]:
+            raise TypeError(f"files() gives {shown(wrong[0])}, which is no Path")
+    return files
 
 
 def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:

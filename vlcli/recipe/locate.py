@@ -4,6 +4,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unicodedata import normalize
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe.schema import Recipe, Stage
@@ -11,6 +12,7 @@ from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
 
+_UNFIT = re.compile(r"[\s\0-,/:-@[-^`{-\xa0\ud800-\udfff]+")
 COUNTED = "count"
 """In place of a split: a published number of parameters or operations, which ``vlcli count`` counts too."""
 
@@ -116,8 +118,9 @@ class Resolved:
 
 
 def slug(name: str) -> str:
-    """Returns a name fit for a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
+    """Returns a name fit for a folder: letters of every script stay; at most 200 bytes, which leave room for a hash."""
+    fit = _UNFIT.sub("-", normalize("NFC", name)).encode()[:200].decode(errors="ignore")
+    return fit.strip("-.") or "recipe"
 
 
 def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from vlcli import registry
-from vlcli.errors import VlcliError
 from vlcli.recipe.schema import Average, Reading, Recipe, Stage, TextOptions, Training
-from vlcli.registry.contract import CONTRACTS, overrides, unforeseen
+from vlcli.registry.contract import CONTRACTS, blamed, overrides
 from vlcli.registry.schema import Spec, as_spec
 
 
@@ -89,12 +88,8 @@ class ResolvedStage:
     def _asked(self, ask: Callable[[Any], list[Spec]]) -> list[Spec]:
         if self.task is None:
             return []
-        try:
+        with blamed("tasks", self.task["name"], type(self.built_task)):
             return ask(self.built_task)
-        except VlcliError:
-            raise
-        except Exception as error:
-            raise unforeseen(error, "tasks", self.task["name"], type(self.built_task)) from error
 
 
 def resolve(recipe: Recipe, stage: Stage, read: ReadKept = lambda _: None) -> ResolvedStage:

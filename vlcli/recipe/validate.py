@@ -16,6 +16,7 @@ from vlcli.plain import as_list
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.check import MOST_STAGES, by_place
 from vlcli.recipe.components import CHANGED, Use, of_raw_stage, of_recipe, of_stage
+from vlcli.recipe.digests import read_files
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Make, Stage, Training
@@ -192,7 +193,9 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
                 yield resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5)
         for (owner, *rest), spec in keys.data_places(resolved.recipe, stage):
             try:
-                registry.build("datasets", spec, root).require()
+                reader = registry.build("datasets", spec, root)
+                read_files(reader)  # first: it says whose code fails
+                reader.require()
             except VlcliError as error:
                 path: Path_ = tuple(rest) if owner == "recipe" else ("stages", name, *rest)
                 got = ": ".join(filter(None, (error.where, error.got)))

@@ -2,11 +2,12 @@
 
 import inspect
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, VlcliError
 from vlcli.registry.public import public_name
 
 
@@ -80,12 +81,9 @@ def fault(kind: str, target: Any) -> str:
 def incomplete(kind: str, name: str, got: str, where: str, author: str) -> ComponentError:
     """Returns the error for a component that lacks a part of its kind (``got``)."""
     one = kind[:-1]
-    return ComponentError(
-        f"The {one} {name!r} is not what {'an' if one[0] in 'aeiou' else 'a'} {one} must be.",
-        where=where,
-        got=got,
-        hint=f"this is for its author ({author}); docs/seams.md lists what each kind must be",
-    )
+    what = f"The {one} {name!r} is not what {'an' if one[0] in 'aeiou' else 'a'} {one} must be."
+    hint = f"this is for its author ({author}); docs/seams.md lists what each kind must be"
+    return ComponentError(what, where=where, got=got, hint=hint)
 
 
 def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
@@ -120,14 +118,23 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
+@contextmanager
+def blamed(kind: str, name: str, target: Any) -> Iterator[None]:
+    """Turns what the code of a component raises, but for errors of vlcli and of files, into :func:`unforeseen`."""
+    try:
+        yield
+    except (VlcliError, OSError):
+        raise
+    except Exception as error:
+        raise unforeseen(error, kind, name, target) from error
+
+
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
     """Returns the error for an exception raised by the code of a component, with file and line."""
-    return ComponentError(
-        f"The {kind[:-1]} {name!r} fails with an error of its own.",
-        where=(isinstance(error, NotImplementedError) and origin(target)) or blame(error, target),  # a method it lacks
-        got=in_a_line(error),
-        hint="this is for the author of the component; -vv shows the traceback",
-    )
+    own, line = origin(target), blame(error, target)
+    where = line if line.rpartition(":")[0] == own.rpartition(":")[0] else own or line
+    got, hint = in_a_line(error), "this is for the author of the component; -vv shows the traceback"
+    return ComponentError(f"The {kind[:-1]} {name!r} fails with an error of its own.", where=where, got=got, hint=hint)
 
 
 def place(target: Any) -> str:

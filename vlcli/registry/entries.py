@@ -76,12 +76,9 @@ def find(kind: str, name: str) -> Entry:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise ComponentError(
-            f"Two packages register the {kind[:-1]} {plain!r}.",
-            where=f"vlcli.{kind}",
-            got=" and ".join(f"{e.distribution} ({e.value})" for e in matches),
-            hint="name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in matches),
-        )
+        where, got = f"vlcli.{kind}", " and ".join(f"{e.distribution} ({e.value})" for e in matches)
+        hint = "name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in matches)
+        raise ComponentError(f"Two packages register the {kind[:-1]} {plain!r}.", where=where, got=got, hint=hint)
     known, folder = names(kind), not_installed(kind, plain)
     expected = ", ".join(known) or "(none is installed)"
     if len(known) > _MOST_LISTED:  # hundreds of recipes would bury the one name that was meant

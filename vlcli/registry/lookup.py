@@ -3,7 +3,7 @@
 import importlib.util
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pkgutil import resolve_name
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import CONTRACTS, blame, fault, in_a_line, incomplete, origin, place
+from vlcli.registry.contract import CONTRACTS, blame, blamed, fault, in_a_line, incomplete, origin, place
 from vlcli.registry.entries import entries, find
 from vlcli.registry.packages import FILES, INTERFACE, OLDEST, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
@@ -181,7 +181,8 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
         raise ComponentError(str(problems[0]))
     options = {name: item for name, item in spec.items() if name != "name"}
     values = validator(target)(**options)
-    component = target(*context, **{name: getattr(values, name) for name in options}, **extra)
+    with blamed(kind, spec["name"], target) if kind == "datasets" else nullcontext():  # of others, callers ask for more
+        component = target(*context, **{name: getattr(values, name) for name in options}, **extra)
     if not inspect.isfunction(target):
         with suppress(AttributeError, TypeError):
             component.spec_in_recipe = spec

@@ -211,13 +211,9 @@ def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
     if any(map(is_there, paths)):
         return None
     what = "The only picture is not there." if len(paths) == 1 else f"None of the first {len(paths)} pictures is there."
-    return DataError(
-        what,
-        where=reader.label,
-        got="; ".join(filter(None, (str(paths[0]), reader.near(names[0])))),
-        expected=f"picture files under {reader.image_folder}",
-        hint=reader.pictures_help,
-    )
+    got = "; ".join(filter(None, (str(paths[0]), reader.near(names[0]))))
+    expected = f"picture files under {reader.image_folder}"
+    return DataError(what, where=reader.label, got=got, expected=expected, hint=reader.pictures_help)
 
 
 def _entries(name: str, stage: Stage) -> Iterator[tuple[tuple[str | int, ...], Spec]]:

@@ -6,7 +6,7 @@ from functools import partial
 from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.plan import PlannedStage, Planner
-from vlcli.recipe.schema import Make, Training
+from vlcli.recipe.schema import Evaluate, Make, Training
 from vlcli.recipe.validate import faults
 from vlcli.recipe.yaml import dotted
 from vlcli.runner.execute import context_of
@@ -48,7 +48,8 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
 
         for name in training:
             progress.debug(f"rehearsing {name}: the model and one fake step")
-            problems += map(placed, trial_step(context_of(planner, name, states, Silent())))
+            tests = [one for one in running if isinstance(stages[one], Evaluate) and name in stages[one].source]
+            problems += map(placed, trial_step(context_of(planner, name, states, Silent()), [name, *tests]))
     if problems:
         raise RecipeError(problems, planner.resolved.reference)
     return preview.notes()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
-from vlcli.builders.readers import build_reader
-from vlcli.builders.resolve import resolve_stage
+from vlcli.builders.readers import Stores, build_reader, require_stores
+from vlcli.builders.resolve import kept_by, resolve_stage
 from vlcli.builders.training import box_labels, make_transform, transform_of
 from vlcli.data.columns.table import without_text
 from vlcli.data.reader import Reader
@@ -24,10 +24,10 @@ from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
 from vlcli.images.shards import is_there
 from vlcli.nn.fake import without_memory
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.objectives.base import Objective
-from vlcli.recipe.resolve import ResolvedStage
-from vlcli.recipe.schema import Training, TrainVocabulary
+from vlcli.recipe.resolve import ResolvedStage, resolve
+from vlcli.recipe.schema import Reading, Training, TrainVocabulary
 from vlcli.registry.contract import blame, in_a_line, origin
 from vlcli.runner import invented
 from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
@@ -45,8 +45,11 @@ READ_WORDS = {"text", "fuse", "generate", "decode"}
 """Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
 
 
-def trial_step(context: StageContext) -> list[Problem]:
+def trial_step(context: StageContext, reading: Sequence[str] = ()) -> list[Problem]:
     """Returns the faults of a training stage, whose inputs need not exist yet.
+
+    Args:
+        reading: this stage and those that evaluate its model: the stores that it reads must be named for each.
 
     Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and runs a
     training step on invented data if the model has at most :data:`LARGEST` parameters.
@@ -61,6 +64,8 @@ def trial_step(context: StageContext) -> list[Problem]:
         module = _on_meta(context, resolved, data_spec)
         refuse_other_sizes(context, lambda: _on_meta(context, resolved, data_spec), data_spec)
         _refuse_wordless(module, reader)
+        for name in reading:
+            _refuse_storeless(context, name, module.model.input_spec())
         refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
         if sum(p.numel() for p in module.parameters()) <= LARGEST:
             with _rehearsal(context, resolved, data_spec, reader) as rehearsal:
@@ -77,14 +82,16 @@ def trial_step(context: StageContext) -> list[Problem]:
 
 def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     resolved = _resolved(context)
-    named = [("model", resolved.model["name"])]  # type: ignore[index]
-    named += [("objective", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
-    targets = {f" in the {kind} {name!r}": registry.load(f"{kind}s", name) for kind, name in named}
+    named = [("models", resolved.model["name"])]  # type: ignore[index]
+    named += [("objectives", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
+    targets = {(kind, name): registry.load(kind, name) for kind, name in named}
     line = blame(error, *targets.values())
     file = line.rpartition(":")[0]
-    whose = next((name for name, target in targets.items() if origin(target).rpartition(":")[0] == file), "")
-    what = f"one step on invented data fails{whose} ({line})"
-    hint = "the line is in the code that fails; -vv shows the traceback of a run"
+    whose = [f" in the {k[:-1]} {n!r}" for (k, n), one in targets.items() if origin(one).rpartition(":")[0] == file]
+    what = f"one step on invented data fails{''.join(whose[:1])} ({line})"
+    others = [f"{n!r} ({origin(t)})" for (k, n), t in targets.items() if registry.find(k, n).distribution != "vlcli"]
+    given = f", on what comes from {' and '.join(others)}" if others else ""
+    hint = f"the line is in the code that fails{given}; -vv shows the traceback of a run"
     return Problem(key, what, got=in_a_line(error), hint=hint, code=4)
 
 
@@ -144,6 +151,17 @@ def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
             got=f"{reader.label}: {share} examples without a sentence, the first is {examples[lacking[0]].key!r}",
             hint="name the column that holds the sentences (text=COLUMN), or leave the rows without one out",
         )
+
+
+def _refuse_storeless(context: StageContext, name: str, needs: InputSpec) -> None:
+    stage = cast("Reading", context.recipe.stages[name])
+    earlier = itertools.takewhile(lambda other: other != name, context.recipe.stages)
+    if stage.features or any(context.recipe.stages[one].kind == "extract" for one in earlier):
+        return
+    if not any(word.endswith(".h5") for word in stage.source):
+        task = resolve(context.recipe, stage, lambda word: kept_by(context, word)).built_task
+        needs = needs if task is None else task.input_spec(needs, name == context.name)
+        require_stores(Stores(), needs, name)
 
 
 def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.builders.context import StageContext
-from vlcli.builders.training import WEIGHT_FILES, read_source
+from vlcli.builders.training import read_source
 from vlcli.engine.bundle import find_bundle
 from vlcli.errors import DataError, Problem
-from vlcli.nn.weights import read_states
+from vlcli.nn.weights import WEIGHT_FILES, read_states
 from vlcli.recipe.components import of_recipe, of_stage
 from vlcli.recipe.schema import Training
 from vlcli.recipe.wiring import FILES, find_below, find_place

@@ -43,7 +43,7 @@ def said(row: Mapping[str, Any]) -> str:
     if not isinstance(value, str | int | float) or str(value) == "nan":
         where = str(row.get("key", ""))
         raise DataError("A prediction is no text.", where=where, got=shown(value, 60), expected="one text")
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)  # as cells that are true or false are spelt
 
 
 def target(batch: Batch, name: str) -> list[Any]:

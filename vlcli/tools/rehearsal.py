@@ -275,9 +275,6 @@ def _other(name: str, words: int) -> dict[str, Tensor]:
     for part, build in builders.items():
         if part in name:
             return dict(build().state_dict())
-    raise UsageError(
-        "Weights whose layout is not known cannot be rehearsed.",
-        got=name,
-        expected="a file of `vlcli ls checkpoints`, or BERT-base, ViT-base, DeiT-base, ResNet-50, VGG-16 or fc7",
-        hint="rehearse without them: leave the word out of `from`",
-    )
+    what = "Weights whose layout is not known cannot be rehearsed."
+    expected = "a file of `vlcli ls checkpoints`, or BERT-base, ViT-base, DeiT-base, ResNet-50, VGG-16 or fc7"
+    raise UsageError(what, got=name, expected=expected, hint="rehearse without them: leave the word out of `from`")

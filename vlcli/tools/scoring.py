@@ -2,14 +2,13 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlcli.builders.readers import open_readers
-from vlcli.data.files import read_text
+from vlcli.data.files import numbered_lines, parsed, read_json, read_lines, read_text, records_of, refuse_twins
 from vlcli.data.pipeline import Pipeline
 from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.errors import DataError, UsageError, shown
@@ -26,10 +25,11 @@ from vlcli.tasks.captioning import coco_number
 from vlcli.tasks.detection import Detection
 from vlcli.tasks.outputs import target
 
-KEYS = ("key", "question_id", "questionId", "pairID", "identifier", "image_id", "image")
+KEYS = ("key", "question_id", "questionId", "qid", "pairID", "identifier", "image_id", "image", "id")
 """Names of the key of an example in files of predictions, vlcli's first."""
-SAID = ("prediction", "answer", "caption", "label")
-"""Names of a prediction."""
+_GUESSED = ("prediction", "predicted_answer", "pred_answer", "predicted_label", "pred_label", "predicted", "pred")
+SAID = (*_GUESSED, "output", "response", "answer", "caption", "label", "text")
+"""Names of a prediction: those behind ``response`` may be the truth where an earlier one is there too."""
 BATCH = 256
 
 
@@ -124,16 +124,13 @@ class Predictions:
         unknown = [key for key in self.rows if key not in known_keys]
         if not lacking and not unknown:
             return
-        wrong, what = unknown, f"{len(unknown):,} predictions belong to no example."
+        what = f"{len(unknown):,} predictions belong to no example."
         if lacking:
-            wrong, what = lacking, f"{len(lacking):,} of {len(examples):,} examples have no prediction."
-        raise DataError(
-            what,
-            where=str(self.file),
-            got=", ".join(shown(key, 60)[1:-1] for key in wrong[:3]) + (", ..." if len(wrong) > 3 else ""),
-            expected="one prediction for each example of the split",
-            hint="check --split; the keys are those of predictions.jsonl, or the ids of the data's files",
-        )
+            what = f"{len(lacking):,} of {len(examples):,} examples have no prediction."
+        groups = {"no prediction for": lacking, "no example for": unknown}
+        where, got = str(self.file), "; ".join(f"{label} {_some(keys)}" for label, keys in groups.items() if keys)
+        hint = "check --split; the keys are those of predictions.jsonl, or the ids of the data's files"
+        raise DataError(what, where=where, got=got, expected="one prediction for each example of the split", hint=hint)
 
     def of(self, batch: Batch) -> list[dict[str, Any]]:
         columns = {name: target(batch, name) for name in ("question_id", "identifier")}
@@ -143,7 +140,12 @@ class Predictions:
 
     def _key(self, key: str, targets: Mapping[str, Any]) -> str | None:
         names = (key, targets.get("identifier"), targets.get("question_id"), coco_number(key))
-        return next((str(name) for name in names if name is not None and str(name) in self.rows), None)
+        words = (word for name in names if name is not None for word in (str(name), f"{name}.0"))  # 7.0, as of pandas
+        return next((word for word in words if word in self.rows), None)
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(shown(key, 60)[1:-1] for key in keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
 @dataclass
@@ -158,7 +160,9 @@ class Examples:
 
 
 def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the rows of a file by key: JSON lines, a JSON list, or comma-separated ``key,prediction``.
+    """Return the rows of a file by key: JSON lines, a JSON document, or a CSV, ``key,prediction`` without a header.
+
+    A document is a table (:func:`vlcli.data.files.records_of`), or an object key -> prediction.
 
     Args:
         boxes: whether rows are detections: several of one picture, as COCO's results list them, are one prediction.
@@ -168,19 +172,19 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
     """
     rows = list(_rows(file))
     if boxes and rows and "bbox" in rows[0][1]:
-        return _grouped(rows, file)
+        return _grouped(rows)
     predictions: dict[str, dict[str, Any]] = {}
     lines: dict[str, str] = {}
     for line, row in rows:
         key = next((str(row[name]) for name in KEYS if row.get(name) not in (None, "")), None)
         name = next((name for name in SAID if name in row), None)
         if key is None or (row.get(name or "") is None and not (boxes and "boxes" in row)):
-            expected = '{"key": ..., "prediction": ...}, or a file that the task writes'
-            raise _bad_row("A row is no prediction.", file, line, row, expected)
+            expected = f"a key ({', '.join(KEYS)}) and a prediction ({', '.join(SAID)})"
+            raise _bad_row("A row is no prediction.", line, row, expected)
         if key in predictions:
             got = f"{shown(key, 60)} in {lines[key]} and in {line}"
             raise DataError("Two predictions have one key.", where=str(file), got=got, hint="keep one of them")
-        predictions[key] = {**row, "prediction": row[name]} if name is not None else row
+        predictions[key] = {**row, "key": key} | ({"prediction": row[name]} if name is not None else {})
         lines[key] = line
     if not predictions:
         raise DataError("There is no prediction in the file.", where=str(file))
@@ -188,49 +192,45 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    text = read_text(file)
-    if file.suffix.lower() == ".csv":
-        yield from _cells(text, file)
+    if file.suffix.lower() in (".csv", ".tsv"):
+        yield from _cells(file)
         return
-    if text.lstrip().startswith("["):
-        rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))
-    else:
-        lines = ((f"line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-        rows = ((name, _parsed(line, f"{file}: {name}")) for name, line in lines)
-    for name, row in rows:
+    lines = list(numbered_lines(file))
+    first = parsed(lines[0][1]) if lines else {}
+    if isinstance(first, dict) and (len(lines) != 1 or set(KEYS) & first.keys()):
+        yield from read_lines(file)
+        return
+    content = read_json(file, (dict, list))
+    if isinstance(content, dict) and all(isinstance(one, str | int | float) for one in content.values()):
+        content = [{"key": key, "prediction": one} for key, one in content.items()]
+    for number, row in enumerate(records_of(content, str(file)), 1):
         if not isinstance(row, dict):
-            raise _bad_row("A row is no mapping.", file, name, row, '{"key": ..., ...}')
-        yield name, row
+            raise _bad_row("A row is no mapping.", f"{file}: row {number}", row, '{"key": ..., ...}')
+        yield f"{file}: row {number}", row
 
 
-def _cells(text: str, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    names = ["key", "prediction"]
+def _cells(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    text, names = read_text(file), ["key", "prediction"]
+    heads = {sign: text.split("\n", 1)[0].strip().replace('"', "").split(sign) for sign in ",;\t"}
+    sign = next((sign for sign, head in heads.items() if set(KEYS) & set(head) and set(SAID) & set(head)), "")
     try:
-        for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
-            if number == 1 and set(KEYS) & set(cells) and set(SAID) & set(cells):
-                names = cells
+        for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=sign or ","), 1):
+            if number == 1 and sign:
+                refuse_twins(names := cells, str(file))
             elif cells and len(cells) != len(names):
-                raise _bad_row("A row is no prediction.", file, f"line {number}", cells, ",".join(names))
+                raise _bad_row("A row is no prediction.", f"{file}: line {number}", cells, ",".join(names))
             elif cells:
-                yield f"line {number}", dict(zip(names, cells, strict=True))
+                yield f"{file}: line {number}", dict(zip(names, cells, strict=True))
     except csv.Error as error:
         expected = "rows key,prediction; texts with commas in quotes"
         raise DataError("This is no CSV.", where=str(file), got=str(error), expected=expected) from None
 
 
-def _bad_row(what: str, file: Path, line: str, row: Any, expected: str) -> DataError:
-    return DataError(what, where=f"{file}: {line}", got=shown(row, 80), expected=expected)
+def _bad_row(what: str, where: str, row: Any, expected: str) -> DataError:
+    return DataError(what, where=where, got=shown(row, 80), expected=expected)
 
 
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        expected = "JSON lines with key and prediction, a JSON list, or key,prediction in a .csv"
-        raise DataError("This is no JSON.", where=where, got=str(error), expected=expected) from None
-
-
-def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str, dict[str, Any]]:
+def _grouped(rows: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     pictures = ByPicture()
     for line, row in rows:
         try:
@@ -238,7 +238,7 @@ def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str
             key, values = str(row["image_id"]), ([left, top, left + wide, top + high], row["category_id"], row["score"])
         except (KeyError, TypeError, ValueError):
             expected = '{"image_id": ..., "category_id": ..., "bbox": [x, y, width, height], "score": ...}'
-            raise _bad_row("A row is no detection.", file, line, row, expected) from None
+            raise _bad_row("A row is no detection.", line, row, expected) from None
         picture = pictures.setdefault(key, {"key": key, **{name: [] for name in NO_BOX}})
         for name, value in zip(("boxes", "categories", "scores"), values, strict=True):
             picture[name].append(value)

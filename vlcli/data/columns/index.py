@@ -113,12 +113,9 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
             check_texts((written[row] for row in rows), reader._where())
             (beside / "rows").write_bytes(np.array(rows, np.int64).tobytes())
         if [_identity(file) for file in files] != identities:
-            raise DataError(
-                "A file of the data set changed while it was read.",
-                where=", ".join(map(str, files[:3])),
-                expected="files that nobody writes to",
-                hint="run the same command again once they are complete",
-            )
+            what = "A file of the data set changed while it was read."
+            where, hint = ", ".join(map(str, files[:3])), "run the same command again once they are complete"
+            raise DataError(what, where=where, expected="files that nobody writes to", hint=hint)
         after = {name: value for name, value in _state(reader).items() if before.get(name) != value}
         attributes = {name: loads(value) for name, value in after.items()}
         (beside / STATE).write_bytes(dumps({"attributes": attributes, "left_out": reader.left_out}))

@@ -242,12 +242,9 @@ def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | Non
     for _ in range(100):
         with suppress(NoSuchSceneError):
             return cell(kind, rng, config, pool)
-    raise DataError(
-        "the pool of pictures is too small for these statements",
-        where="shapes.nlvr2_pool",
-        got=f"{config.nlvr2_pool} pictures, statements: {kind}",
-        hint="raise nlvr2_pool, or set it to 0: each cell then has four pictures of its own",
-    )
+    what = "the pool of pictures is too small for these statements"
+    hint = "raise nlvr2_pool, or set it to 0: each cell then has four pictures of its own"
+    raise DataError(what, where="shapes.nlvr2_pool", got=f"{config.nlvr2_pool} pictures, statements: {kind}", hint=hint)
 
 
 def _rows(
