@@ -284,7 +284,7 @@ def records_of(content: Any, where: str) -> list[Any]:
 def _asked(content: dict[str, Any]) -> list[dict[str, Any]]:
     # EVJVQA has lists, OpenViVQA objects by id, in which an image is its file's name
     images, notes = content.get("images"), content.get("annotations")
-    rows = list(notes.values()) if isinstance(notes, dict) else notes
+    rows: Any = list(notes.values()) if isinstance(notes, dict) else notes
     if "question" not in first_object(rows) or not isinstance(images, list | dict) or not _are_objects(rows):
         return []
     named = images if isinstance(images, dict) else {str(one.get("id")): one for one in images if isinstance(one, dict)}

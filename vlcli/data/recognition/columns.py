@@ -289,8 +289,9 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     rows = {name for name in left if not is_hinted("picture", name) and None not in map(cells.as_number, left[name])}
     order = {name: (name in rows, -round(namings[name].share, 1), not is_hinted("picture", name)) for name in namings}
     ranked = sorted(namings, key=lambda name: order[name])
-    files = [one for name, one in left.items() if is_hinted("picture", name) and not cells.is_address(one)]
-    if not wanted and {*ranked} <= rows and any(all(map(is_picture_file, map(str, one))) for one in files):
+    other = [one for name, one in left.items() if is_hinted("picture", name) and not cells.is_address(one)]
+    listed = any(all(map(is_picture_file, map(str, one))) for one in other)
+    if not wanted and ranked and {*ranked} <= rows and listed:
         return None  # numbers of rows may be names of other pictures
     if ranked:
         naming = namings[ranked[0]]

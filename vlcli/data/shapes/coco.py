@@ -97,7 +97,7 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
                 {"tokens": tokens(text), "raw": text, "imgid": len(images), "sentid": number}
                 for number, text in enumerate(full_descriptions(picture.scene, rng, 5), sentid)
             ]
-            row = {"filepath": split, "sentids": [one["sentid"] for one in sentences]}
+            row: dict[str, object] = {"filepath": split, "sentids": [one["sentid"] for one in sentences]}
             row |= {"filename": Path(picture.file).name, "imgid": len(images), "split": split}
             images.append({**row, "sentences": sentences, "cocoid": picture.id})
             sentid += len(sentences)
