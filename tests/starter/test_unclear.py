@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -371,7 +370,10 @@ def test_a_folder_and_a_number_in_two_columns_name_pictures_of_equal_names(tmp_p
 
 def test_a_question_about_several_pictures_is_refused(tmp_path):
     names = pictures(tmp_path)
-    rows = [{"pages": [one, other], "question": "what is it?", "answer": "red"} for one, other in pairwise(names)]
+    rows = [
+        {"pages": [one, other], "question": "what is it?", "answer": "red"}
+        for one, other in zip(names[::2], names[1::2], strict=True)
+    ]
     write(tmp_path, "t.json", rows)
     with pytest.raises(DataError, match="No model of vqa reads several pictures") as met:
         seen(tmp_path)
