@@ -61,3 +61,17 @@ def test_an_entry_without_questions_gives_no_row_and_is_counted(tmp_path):
     reader = Json(tmp_path, id="", image="file", each="qas")
     assert [(one.text, one.images) for one in reader.examples()] == [("one", ["3"])]
     assert reader.left_out == {"entries without qas": 2}
+
+
+def test_questions_among_annotations_have_the_fields_of_their_images(tmp_path):
+    asked = [{"image_id": 7, "question": "what?"}, {"image_id": 8, "question": "who?"}]
+    listed = {"images": [{"id": 7, "file": "1.jpg"}, {"id": 8, "file": "2.jpg"}], "annotations": asked}
+    expected = [("what?", ["1"]), ("who?", ["2"])]
+    assert texts(tmp_path, listed, text="question") == expected
+    by_id = {"images": {"7": {"file": "1.jpg"}, "8": {"file": "2.jpg"}}, "annotations": dict(enumerate(asked))}
+    assert texts(tmp_path, by_id, text="question") == expected
+
+
+def test_objects_without_a_common_field_are_no_rows(tmp_path):
+    with pytest.raises(DataError, match="holds no table"):
+        texts(tmp_path, {"names": {"1": "1.jpg"}, "said": {"2": {"text": "one"}}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.starter.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, write
@@ -160,6 +161,177 @@ def a_row_for_each_tag_in_parts(root: Path) -> None:
         [name, KINDS[(n + k) % 3], ("train", "test")[n >= 30]] for n, name in enumerate(names) for k in range(1 + n % 2)
     ]
     rows_of(root, "tags.csv", ["file", "tag", "part"], rows)
+
+
+PARTS = (("train", 0, 30), ("val", 30, 40))
+
+
+@layout("vqa", "vqa", counts={"train": 30, "test": 10}, columns={"text": "question", "answers": "answers[].answer"})
+def vqa_cp(root: Path) -> None:
+    """VQA-CP: lists, whose rows say which part of COCO has the picture; questions and answers in files of their own."""
+    photos(root, [f"{where}2014/COCO_{where}2014_{n:012}.jpg" for where, a, b in PARTS for n in range(a, b)])
+    for part in ("train", "test"):
+        rows = [
+            {"image_id": n, "question_id": 10 * n, "coco_split": "train2014" if n < 30 else "val2014"}
+            for n in range(40)
+            if (n % 4 > 0) == (part == "train")
+        ]
+        write(root, f"vqacp_v2_{part}_questions.json", [{**row, "question": ASKED[0]} for row in rows])
+        said = [{**row, "answer_type": "other", "answers": [{"answer": answer(row["image_id"])}] * 10} for row in rows]
+        write(root, f"vqacp_v2_{part}_annotations.json", said)
+
+
+@layout("vqa", "json", counts={"train": 30, "validation": 10}, columns={"image": "filename", "answers": "answer"})
+def questions_and_names_by_id(root: Path) -> None:
+    """OpenViVQA: an object of file names and one of questions."""
+    for part, start, end in (("train", 0, 30), ("dev", 30, 40)):
+        photos(root, [f"{part}-images/{n:011}.jpg" for n in range(start, end)])
+        said = {
+            str(900 + n): {"image_id": n, "question": "màu gì?", "answer": ("đỏ", "vàng")[n % 2]}
+            for n in range(start, end)
+        }
+        names = {str(n): f"{n:011}.jpg" for n in range(start, end)}
+        write(root, f"vlsp2023_{part}_data.json", {"images": names, "annotations": said})
+
+
+@layout("vqa", "json", counts={"train": 30, "validation": 10}, columns={"text": "question", "answers": "answers"})
+def types_of_answers_first(root: Path) -> None:
+    """VQA-E: the type of the answer stands before the answers."""
+    for part, start, end in PARTS:
+        photos(root, [f"{part}2014/COCO_{part}2014_{n:012}.jpg" for n in range(start, end)])
+        rows = [
+            {
+                "answer_type": "other",
+                "img_id": n,
+                "question": ASKED[0],
+                "question_type": "a",
+                "answers": [answer(n)] * 10,
+            }
+            for n in range(start, end)
+        ]
+        write(root, f"VQA-E_{part}_set.json", rows)
+
+
+@layout("vqa", "rsvqa", counts={"train": 30, "validation": 10, "test": 20})
+def rsvqa_hr(root: Path) -> None:
+    """RSVQA, high resolution: two test parts, and a file of the questions of all parts."""
+    photos(root, [f"Data/{n}.png" for n in range(60)])
+    named = (
+        ("_split_train_", 0, 30),
+        ("_split_val_", 30, 40),
+        ("_split_test_", 40, 50),
+        ("_split_test_phili_", 50, 60),
+    )
+    for part, start, end in (*named, ("", 0, 60)):
+        asked = [{"id": n, "img_id": n, "question": ASKED[0], "answers_ids": [n]} for n in range(start, end)]
+        write(root, f"USGS{part}questions.json", {"questions": asked})
+        said = [{"id": n, "question_id": n, "answer": answer(n)} for n in range(start, end)]
+        write(root, f"USGS{part}answers.json", {"answers": said})
+
+
+@layout("retrieval", "json", counts={"train": 30, "validation": 10, "test": 10}, columns={"text": "report"})
+def reports_of_two_views(root: Path) -> None:
+    """R2Gen's IU X-ray: a list of reports for each part; the pictures of a report lie in a folder of its own."""
+    document = {}
+    for part, start, end in (*PARTS, ("test", 40, 50)):
+        views = {n: [f"CXR{n}/{view}.png" for view in range(2)] for n in range(start, end)}
+        photos(root, [f"images/{name}" for names in views.values() for name in names])
+        document[part] = [
+            {"id": f"CXR{n}", "report": f"The heart is {answer(n)} in {n} views.", "image_path": names, "split": part}
+            for n, names in views.items()
+        ]
+    write(root, "annotation.json", document)
+
+
+@layout("retrieval", "jsonl", counts={"train": 30, "test": 10}, columns={"image": "image_file", "text": "description"})
+def lines_of_another_ending(root: Path) -> None:
+    """DOCCI: JSON lines that end in .jsonlines; the pictures are called by the parts."""
+    names = [f"{part}_{n:05}" for part, count in (("train", 30), ("test", 10)) for n in range(count)]
+    photos(root, [f"images/{name}.jpg" for name in names])
+    rows = [
+        {"image_file": f"{one}.jpg", "split": one[:-6], "description": f"A view of {n} trees."}
+        for n, one in enumerate(names)
+    ]
+    write(root, "docci_descriptions.jsonlines", "\n".join(map(json.dumps, rows)))
+
+
+@layout("retrieval", "flickr", counts={"train": 60, "validation": 20, "test": 20})
+def flickr8k_cn(root: Path) -> None:
+    """Flickr8k-CN: the language in the names of the sentences, a blank before them."""
+    names = photos(root, [f"{n}_a.jpg" for n in range(50)])
+    write(
+        root,
+        "flickr8kzhc.caption.txt",
+        "".join(f"{name}#zhc#{k} 一个人站在桌子旁{k}\n" for name in names for k in (0, 1)),
+    )
+    for part, start, end in (("train", 0, 30), ("dev", 30, 40), ("test", 40, 50)):
+        write(root, f"Flickr_8k.{part}Images.txt", "\n".join(names[start:end]))
+
+
+@layout("vqa", "csv", counts={"train": 30, "validation": 10}, columns={"text": "question", "answers": "answer"})
+def metadata_of_parts(root: Path) -> None:
+    """Hugging Face's imagefolder: a table in each part's folder, equal paths below."""
+    for part, start, end in PARTS:
+        names = [f"{answer(n)}/{n}.jpg" for n in range(end - start)]
+        photos(root, [f"data/{part}/{name}" for name in names])
+        rows = [[name, ASKED[n % 3], answer(n)] for n, name in enumerate(names)]
+        rows_of(root, f"data/{part}/metadata.csv", ["file_name", "question", "answer"], rows)
+
+
+@layout("vqa", "jsonl", total=80, columns={"image": "image"})
+def pictures_in_turns(root: Path) -> None:
+    """Chat templates whose first turn names its picture, which the second question is about too."""
+    photos(root, [f"images/{n}.png" for n in range(40)])
+    rows = []
+    for n in range(40):
+        shown = [{"type": "image", "image": f"images/{n}.png"}, {"type": "text", "text": ASKED[0]}]
+        said = [("user", shown), ("assistant", answer(n)), ("user", ASKED[1]), ("assistant", ("yes", "no")[n % 2])]
+        rows.append({"messages": [{"role": who, "content": content} for who, content in said]})
+    write(root, "train.jsonl", rows)
+
+
+@layout("multi-label", "jsonl", total=40, columns={"label": ["label"]})
+def one_class_in_a_list(root: Path) -> None:
+    """doccano's classes of pictures."""
+    photos(root, [f"uploads/{n}.jpg" for n in range(40)])
+    write(
+        root, "all.jsonl", [{"id": n, "filename": f"{n}.jpg", "label": [answer(n)], "Comments": []} for n in range(40)]
+    )
+
+
+@layout("image-classification", "csv", total=40, columns={"label": "label"})
+def folders_named_by_the_label(root: Path) -> None:
+    """A table of files and classes; the files lie in folders of the classes and have the same names there."""
+    photos(root, [f"pics/{answer(k)}/{n:04}.jpg" for k in range(4) for n in range(10)])
+    rows_of(root, "t.csv", ["file", "label"], [[f"{n:04}.jpg", answer(k)] for k in range(4) for n in range(10)])
+
+
+@layout("retrieval", "json", counts={"train": 30, "validation": 10}, columns={"text": "tweet_text"})
+def words_in_some_pictures(root: Path) -> None:
+    """MMHS150K: tweets in one file; the words that stand in some of the pictures in files of their names."""
+    photos(root, [f"img_resized/{n}77.jpg" for n in range(40)])
+    write(
+        root,
+        "MMHS150K_GT.json",
+        {f"{n}77": {"tweet_text": f"look at {n} cats", "labels": [0, n % 3]} for n in range(40)},
+    )
+    for part, start, end in PARTS:
+        write(root, f"splits/{part}_ids.txt", "\n".join(f"{n}77" for n in range(start, end)))
+    for n in range(15):
+        write(root, f"img_txt/{n}77.json", {"img_text": f"words {n} of it"})
+
+
+@layout("retrieval", "webdataset", total=32)
+def captions_in_text_and_table(root: Path) -> None:
+    """img2dataset's files: a caption beside each picture, and again in a Parquet table, which has rows without any."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for n in range(40):
+        photos(root, [f"00000/{n:09}.jpg"] if n % 5 else [])
+        write(root, f"00000/{n:09}.txt", f"a cat and {n} dogs") if n % 5 else None
+    table = {"caption": [f"a cat and {n} dogs" for n in range(40)], "key": [f"{n:09}" for n in range(40)]}
+    pq.write_table(pa.table(table), root / "00000.parquet")
 
 
 JOINED = sorted(set(LAYOUTS) - BEFORE)

@@ -168,7 +168,33 @@ def _elsewhere(root: Path, names: list[str]) -> None:
     rows_of(root, "t.csv", ["image", "label"], [[f"x{n}", answer(i)] for i, n in enumerate(names)])
 
 
+def _edits(root: Path, names: list[str]) -> None:  # FashionIQ
+    stems = [Path(name).stem for name in names]
+    pairs = zip(stems, reversed(stems), strict=True)
+    rows = [{"target": one, "candidate": other, "captions": ["is longer", "has red sleeves"]} for one, other in pairs]
+    write(root, "cap.dress.train.json", rows)
+
+
+def _kinds(root: Path, names: list[str]) -> None:
+    rows = [[n, "what is it?", ("open", "closed")[i % 2], "val2014"] for i, n in enumerate(names)]
+    rows_of(root, "t.csv", ["image", "question", "question_type", "coco_split"], rows)
+
+
+def _long(root: Path, names: list[str]) -> None:
+    rows_of(root, "t.csv", ["image", "question", "answer"], [[n, "what is it?", f"It shows {n} on it."] for n in names])
+
+
+def _uploads(root: Path, names: list[str]) -> None:  # Label Studio's numbers of tasks, which are names of pictures too
+    photos(root, [f"other/{n}.jpg" for n in range(len(names))])
+    rows = [[i, f"/data/upload/1/0a1b-{n}", "what is it?", answer(i)] for i, n in enumerate(names)]
+    rows_of(root, "t.csv", ["id", "image", "question", "answer"], rows)
+
+
 UNCLEAR = [
+    (_edits, "a sentence about two pictures (target and candidate) needs a column of labels"),
+    (_kinds, "question holds questions, and no column their answers"),
+    (_long, "nothing can be learnt from it; as captions they can be: --text answer"),
+    (_uploads, "the column image names pictures such as '/data/upload/1/0a1b-"),
     (_several, "the columns species, colour and size could each be the label: choose with --label COLUMN"),
     (_once, "the column label has another value in every row"),
     (_empty, "the column answer is empty"),
@@ -340,3 +366,15 @@ def test_a_folder_and_a_number_in_two_columns_name_pictures_of_equal_names(tmp_p
     assert plan.source.columns["label"] == "colore"
     shown = {path.relative_to(tmp_path).as_posix(): row.target for row in plan.rows for path in row.files}
     assert shown == {name: answer(n) for n, name in enumerate(names) if name in shown}
+
+
+def test_a_question_about_several_pictures_is_refused(tmp_path):
+    names = pictures(tmp_path)
+    rows = [
+        {"pages": [one, other], "question": "what is it?", "answer": "red"}
+        for one, other in zip(names[::2], names[1::2], strict=True)
+    ]
+    write(tmp_path, "t.json", rows)
+    with pytest.raises(DataError, match="No model of vqa reads several pictures") as met:
+        seen(tmp_path)
+    assert (met.value.where, met.value.got) == ("t.json", "2 in one row")

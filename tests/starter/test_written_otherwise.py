@@ -278,3 +278,35 @@ def test_words_of_pictures_are_no_captions(tmp_path):
 def test_thumbnails_of_a_file_server_are_no_pictures(tmp_path):
     photos(tmp_path, [f"{kind}/{n}.jpg" for kind in ("cat", "dog") for n in range(10)] + ["cat/@eaDir/1.jpg/THUMB.jpg"])
     assert seen(tmp_path).pictures == 20
+
+
+def test_verdicts_of_annotators_are_no_answers_and_a_constant_class_is_no_reason_to_ask(tmp_path):
+    rows = [[n, f"a cat and {n}", ("accept", "reject")[i % 3 == 0], "memes"] for i, n in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "t.csv", ["image", "caption", "answer", "category"], rows)
+    assert seen(tmp_path).source.kind == "captions"
+
+
+def test_marks_of_phrases_are_no_words(tmp_path):
+    for n in range(40):
+        photos(tmp_path, [f"images/{n}.jpg"])
+        write(
+            tmp_path, f"Sentences/{n}.txt", f"[/EN#1/people Two men] see [/EN#2/other/scene {n} dogs] .\nThey sit .\n"
+        )
+    texts = [row.text for row in seen(tmp_path).rows]
+    assert texts[0] == "Two men see 0 dogs ."
+    assert not [text for text in texts if "[" in text]
+
+
+def test_folders_that_begin_the_names_of_pictures_are_no_classes(tmp_path):
+    names = [f"{n:02x}{7 * n:04x}" for n in range(40)]
+    photos(tmp_path, [f"{('train', 'val')[n > 29]}/{one[0]}/{one[1]}/{one}.jpg" for n, one in enumerate(names)])
+    with pytest.raises(DataError, match="Nothing in this folder says"):
+        look(tmp_path)
+
+
+def test_lists_divide_the_questions_of_daquar(tmp_path):
+    photos(tmp_path, [f"images/image{n}.png" for n in range(40)])
+    write(tmp_path, "all_qa_pairs.txt", "".join(f"what is in the image{n} ?\n{answer(n)}\n" for n in range(40)))
+    for part, start, end in (("train", 0, 30), ("test", 30, 40)):
+        write(tmp_path, f"{part}_images_list.txt", "".join(f"image{n}\n" for n in range(start, end)))
+    assert seen(tmp_path).parts["test"].examples == 10

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -249,11 +250,14 @@ def records_of(content: Any, where: str) -> list[Any]:
 
     They are a list's entries, an object's values, the entries of the lists in an object (of all of them where all have
     the same fields, else of the first), or the cells at one place of all columns (as pandas writes a table). A row
-    without the field ``key`` gets that of its object or list.
+    without the field ``key`` gets that of its object or list. Questions among ``annotations`` get the fields of their
+    ``images``.
     """
     if isinstance(content, list):
         return content
     if isinstance(content, dict):
+        if rows := _asked(content):
+            return rows
         lists = {key: value for key, value in content.items() if isinstance(value, list) and _are_objects(value[:1])}
         if len({frozenset(value[0]) for value in lists.values()}) == 1 < len(lists):
             return [{"key": key} | row if isinstance(row, dict) else row for key in lists for row in lists[key]]
@@ -261,11 +265,22 @@ def records_of(content: Any, where: str) -> list[Any]:
             return next(iter(lists.values()))
         if columns := _columns_of(content):
             return [dict(zip(content, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        if _are_objects(content.values()):
+        if _are_objects(content.values()) and set.intersection(*map(set, islice(content.values(), 2))):
             return [{"key": key} | row for key, row in content.items()]
     raise DataError(
         "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
     )
+
+
+def _asked(content: dict[str, Any]) -> list[dict[str, Any]]:
+    # EVJVQA has lists, OpenViVQA objects by id, in which an image is its file's name
+    images, notes = content.get("images"), content.get("annotations")
+    rows: Any = list(notes.values()) if isinstance(notes, dict) else notes
+    if "question" not in first_object(rows) or not isinstance(images, list | dict) or not _are_objects(rows):
+        return []
+    named = images if isinstance(images, dict) else {str(one.get("id")): one for one in images if isinstance(one, dict)}
+    fields = {key: one if isinstance(one, dict) else {"filename": one} for key, one in named.items()}
+    return [fields.get(str(row.get("image_id")), {}) | row for row in rows]
 
 
 def _columns_of(content: dict[str, Any]) -> list[list[Any]]:
@@ -305,6 +320,7 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
     return [rest | inner for inner in (questions_of(cell) if are_turns(cell) else cell)]
 
 
+_NAMED = re.compile(r"(?:Picture \d+: *)?<img>(.+?)</img>")
 _MARK = re.compile(r"<(image|img|image_placeholder|ImageHere)>")
 _WHO = {"human": "question", "user": "question", "gpt": "answer", "assistant": "answer", "system": ""}
 
@@ -315,15 +331,24 @@ def are_turns(objects: Sequence[Any]) -> bool:
     return bool(whose) and len(whose) == len(objects) and all(isinstance(who, str) and who in _WHO for who in whose)
 
 
-def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return question and answer of each turn that is answered, without the marks that stand for pictures."""
-    rows: list[dict[str, str]] = []
+def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return question and answer of each turn that is answered, without the marks that stand for pictures.
+
+    Pictures that a turn names itself (``{"type": "image", "image": FILE}``, ``<img>FILE</img>``) are the ``image`` of
+    its question and of those that follow.
+    """
+    rows, named = list[dict[str, Any]](), list[str]()
     for turn in turns:
         said, who = turn.get("value", turn.get("content")), _WHO[str(turn.get("from", turn.get("role")))]
-        parts = [part.get("text") if isinstance(part, dict) else part for part in as_list(said)]
-        text = " ".join(_MARK.sub(" ", str(part)).strip() for part in parts if part is not None).strip()
+        parts = [part if isinstance(part, dict) else {"text": part} for part in as_list(said) if part is not None]
+        texts = [str(part["text"]) for part in parts if part.get("text") is not None]
+        files = [part.get("image", part.get("image_url", part.get("path"))) for part in parts]
+        files = [file.get("url") if isinstance(file, dict) else file for file in files]
+        files += [file for text in texts for file in _NAMED.findall(text)]
+        named += [file.removeprefix("file://") for file in files if isinstance(file, str)]
+        text = " ".join(_MARK.sub(" ", _NAMED.sub(" ", text)).strip() for text in texts).strip()
         if who == "question":
-            rows.append({who: text})
+            rows.append({who: text} | ({"image": named[0] if len(named) == 1 else list(named)} if named else {}))
         elif who and rows and who not in rows[-1]:
             rows[-1][who] = text
     return [row for row in rows if "answer" in row]

@@ -99,10 +99,16 @@ def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | No
     joined = captions if source.kind == "captions" and not source.parts else []
     sources = [source, *(one for one in joined if one is not source)]
     read = _read(folder, sources)
+    said = [{(*one.images, one.text) for one in rows} for _, rows in read]
+    new = [at for at, texts in enumerate(said) if at == 0 or 2 * len(texts & said[0]) <= len(texts)]
+    sources, read = [sources[at] for at in new], [read[at] for at in new]  # img2dataset writes captions twice
     examples = [example for _, rows in read for example in rows]
     if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
         goal = "captioning"
     parts = planning.divide(source, examples, folder.root)
+    if goal not in ("pairs", "retrieval", "captioning") and (most := max(len(one.images) for one in examples)) > 1:
+        what, hint = f"No model of {goal} reads several pictures.", "name the column of one picture: --image COLUMN"
+        raise DataError(what, where=source.where, got=f"{most} in one row", expected="one picture a row", hint=hint)
     plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], weights=folder.weights)
     others = [one.where for one in folder.sources if one.kind == source.kind and one not in sources]
     plan.boxes, plan.aside = folder.boxes, [*(f"{where}: {source.where} is learnt" for where in others), *folder.aside]

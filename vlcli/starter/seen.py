@@ -143,7 +143,7 @@ _HOW = {
     "LabelMe": "pip install labelme2coco, then labelme2coco FOLDER",
     "VIA": "Annotation > Export Annotations (COCO format)",
     "CVAT": "Export dataset > COCO 1.0",
-    "Label Studio": "Export > COCO",
+    "Label Studio": "Export > COCO; of sentences or classes, Export > JSON-MIN",
     "FiftyOne": "dataset.export(FOLDER, dataset_type=fiftyone.types.COCODetectionDataset)",
     "Roboflow": "Export Dataset > COCO",
 }
@@ -184,8 +184,8 @@ def _tool_of(folder: Folder, name: str) -> str:
 
 # Endings of files that may hold annotations.
 _DATA = re.compile(
-    r"\.(csv|tsv|txt|json|jsonl|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|lst|"
-    r"yaml|yml|arrow|gz)"
+    r"\.(csv|tsv|txt|json|jsonl|jsonlines|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|"
+    r"lst|yaml|yml|arrow|gz)"
 )
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
 _MOST_NAMED = 5
@@ -222,6 +222,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     elif all(one.kind == "labels" and "train" not in one.parts for one in sources):
         # Tiny ImageNet: classes of val in a list, of train as folders
         sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
+    aside += [f"{one.where}: {sources[0].where} is learnt" for one in of_folders if one.files and one not in sources]
     for name, reason in folder.unread.items():
         if (part := part_in(name)) and sources and not any(part in one.parts for one in sources):
             hint = "correct the file, or move it out of the folder, and call init again"
@@ -241,7 +242,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         )
         hint += "and take folders of pictures as classes: --task image-classification"
         raise DataError(what, where=str(folder.root), got="; ".join(questions[:4]), hint=hint)
-    return sources, [*questions, *aside]
+    return sources, list(dict.fromkeys([*questions, *aside]))
 
 
 def _only_exported(folder: Folder, tool: str, names: Sequence[str]) -> DataError:

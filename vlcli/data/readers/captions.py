@@ -114,7 +114,7 @@ def _field(row: Any) -> str:
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
 
 
-_TOKEN = re.compile(r"[^\t]+#\d+\t")
+_TOKEN = re.compile(r"([^\t]+?)(?:#[a-z]+)?#(\d+)\s(.*\S)")  # of other languages `NAME.jpg#zhc#0`
 
 
 class Flickr(SplitFileReader):
@@ -147,12 +147,10 @@ class Flickr(SplitFileReader):
 
 def _token_lines(file: Path) -> Iterator[tuple[str, str, str]]:
     for where, line in numbered_lines(file):
-        label, _, text = line.partition("\t")
-        name, _, caption = label.rpartition("#")
-        if not (name and caption.isdigit() and text.strip()):
+        if (hit := _TOKEN.match(line)) is None:
             expected = "NAME.jpg#NUMBER, a tabulator, the caption"
             raise DataError("The line holds no caption.", where=where, got=line[:80], expected=expected)
-        yield f"{image_id(name)}#{caption}", name, text.strip()
+        yield f"{image_id(hit[1])}#{hit[2]}", hit[1], hit[3].strip()
 
 
 class Karpathy(SplitFileReader):

@@ -11,7 +11,7 @@ from vlcli.data import Example, Folder
 from vlcli.data.files import grouped, index_images, inside
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import StreamReader, require_folders
-from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
+from vlcli.data.recognition.recognised import Recognised, part_in, part_of, parts_of
 from vlcli.errors import DataError
 from vlcli.plain import as_list, comma_list
 
@@ -150,7 +150,11 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
     parts = parts_of([PurePosixPath(home).name for home in homes]) if len(homes) > 1 else {}
     counts = Counter(word for home in homes for word in words[home])
     apart = len({re.sub(r"\d+", "", word).casefold() for word in counts}) == len(counts)  # not clip1_3, clip2_3
-    if not 1 < len(counts) <= counts.total() / 5 or not apart or any(map(_CAMERAS.fullmatch, counts)):
+    if (
+        not 1 < len(counts) <= counts.total() / 5
+        or not apart
+        or any(_CAMERAS.fullmatch(one) or part_in(one) for one in counts)
+    ):
         return []
     if not (parts or len(homes) == 1) or len({PurePosixPath(home).parent for home in homes}) > 1:
         return []
@@ -165,10 +169,11 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
 
 
 def _is_divided(paths: Iterable[str], base: str) -> bool:
-    """Return whether the names of pictures begin with those of their folders (``0/2/f/02f6f33d.jpg``)."""
+    """Return whether the names of pictures begin with those of their folders (``train/0/2/f/02f6f33d.jpg``)."""
+    inner = (PurePosixPath(path).relative_to(base).parts for path in paths)
     return all(
         len(folders) > 1 and max(map(len, folders)) <= 2 and name.startswith("".join(folders))
-        for *folders, name in (PurePosixPath(path).relative_to(base).parts for path in paths)
+        for *folders, name in (path[bool(part_of(path[0])) :] for path in inner)
     )
 
 

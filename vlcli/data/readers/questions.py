@@ -275,9 +275,11 @@ class DAQUAR(SplitFileReader):
         rest = sorted(name for names in groups.values() for name in names)
         data.reasons["parts"] = "the files are named after the parts"
         data.unused = [f"{name}: questions of another version of the data set" for name in rest]
-        data.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
         names = [hit[1] for name in data.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
         data.title = ", ".join(data.files)
+        data = data if data.parts else folder.with_lists(data)  # Kaggle's all_qa_pairs.txt
+        lists = [name for name in lists if name not in data.files]
+        data.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
         data.files += rest + lists
         return [folder.with_images(data, names)]
 

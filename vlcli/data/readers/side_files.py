@@ -1,6 +1,7 @@
 """Data sets whose columns, rows or tables lie in files of their own: a text file a column, a file a picture, RSVQA."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -110,7 +111,9 @@ class SideFiles(Table):
             return []
         records = as_data_sets(folder, [TableFile(place, cls.format, rows)])
         for record in records:
-            record.files, record.title = [*names, *record.files[1:]], f"{len(names):,} files {ending} in {place.name}"
+            record.fallback = record.kind == "captions" and 2 * len(names) <= len(folder.pictures)  # MMHS150K's words
+            lists = [] if record.fallback else record.files[1:]  # else a table's
+            record.files, record.title = [*names, *lists], f"{len(names):,} files {ending} in {place.name}"
             record.entry |= {"ending": ending} if ending != ".txt" else {}
         return records
 
@@ -136,11 +139,14 @@ class SideFiles(Table):
                 yield str(path), _row(path, file)
 
 
+_PHRASE = re.compile(r"\[/EN#\d+\S* ([^][]*)\]")  # Flickr30k Entities: [/EN#1/people Two men]
+
+
 def _row(path: Path, folder: Path) -> dict[str, Any]:
     if path.suffix == ".json":
         columns = files.read_json(path)
     else:
-        lines = [line for _, line in files.numbered_lines(path)]
+        lines = [_PHRASE.sub(r"\1", line) for _, line in files.numbered_lines(path)]
         columns = {"text": lines[0] if len(lines) == 1 else lines}
     return {**columns, "image": path.relative_to(folder).with_suffix("").as_posix()}
 
@@ -178,14 +184,16 @@ class RSVQA(StreamReader):
         asked = {name: _active(some) for name, some in rows.items() if isinstance(some, list)}
         fields = {"img_id", "answers_ids"}
         asked = {name: some for name, some in asked.items() if fields <= files.first_object(some).keys()}
-        pairs = {name: name.replace("questions", "answers") for name in asked}
+        of_parts = list(filter(part_in, asked)) or list(asked)  # another file has the rows of all parts
+        pairs = {name: name.replace("questions", "answers") for name in of_parts}
         if not pairs or not set(pairs.values()) <= set(folder.files("*.json")):
             return []
         columns = {"image": "img_id", "text": "question", "answers": "answer"}
         data = Recognised("vqa", {"name": "rsvqa"}, list(pairs), columns).name_files("questions")
         data.entry["answers"] = data.entry["questions"].replace("questions", "answers")
-        data.files += [*pairs.values(), *folder.files("*_images.json")]
-        return [folder.with_images(data, [str(row.get("img_id")) for some in asked.values() for row in some])]
+        data.unused = [f"{name}: the questions are read from {data.where}" for name in asked if name not in pairs]
+        data.files += [*pairs.values(), *folder.files("*images.json", "*questions.json", "*answers.json")]
+        return [folder.with_images(data, [str(row.get("img_id")) for name in pairs for row in asked[name]])]
 
     def files(self) -> list[Path]:
         texts = [text.replace("{split}", split) for split in self.split_names for text in (self.asked, self.answered)]

@@ -1,4 +1,4 @@
-"""VQA v2: questions and annotations as published, and LXMERT's joined form."""
+"""VQA v2 and VQA-CP: questions and annotations as published, and LXMERT's joined form."""
 
 import re
 from collections import Counter
@@ -34,7 +34,7 @@ class _Part:
 
 
 class VQA(StreamReader):
-    """Questions on images with ten answers each (VQA v2 JSON, gzip accepted, or LXMERT's list).
+    """Questions on images with ten answers each (JSON of VQA v2 or VQA-CP, gzip accepted, or LXMERT's list).
 
     Targets: ``answers`` (answer -> soft score), ``answer`` (the most frequent), ``raw_answers`` (as given),
     ``question_type``, ``answer_type`` and ``question_id``, the only one without annotations. ``minival`` and
@@ -83,7 +83,8 @@ class VQA(StreamReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        documents, fields = dict(folder.documents()), {"question_id", "sent", "img_id"}
+        documents = {name: _as_object(content) for name, content in folder.documents()}
+        fields = {"question_id", "sent", "img_id"}
         recognised = _recognise_official(folder, documents)
         if files := [name for name, rows in documents.items() if fields <= first_object(rows).keys()]:
             columns = {"image": "img_id", "text": "sent", "answers": "label"}
@@ -120,7 +121,7 @@ class VQA(StreamReader):
                 miniature.write(self._file_for(split, self.annotations, self.answered[1:2]), {"annotations": notes})
 
     def _read_part(self, part: _Part) -> Iterator[Example]:
-        content = read_json(part.asked, (dict, list))
+        content = _as_object(read_json(part.asked, (dict, list)))
         joined = isinstance(content, list)
         examples = _joined(content, part.asked) if joined else self._official(content, part.asked, part.answered)
         if part.listed is None:
@@ -145,15 +146,20 @@ class VQA(StreamReader):
         return _Part("", asked, None if lacking or self.annotations == "" else answered)
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
-        annotations = [] if answered is None else value(read_json(answered), "annotations", list, str(answered))
-        notes = by_id(annotations, "question_id", f"{answered}: annotations")
-        form = self.image_name or image_form(str(content.get("data_subtype", "")))
+        said = {"annotations": []} if answered is None else _as_object(read_json(answered, (dict, list)))
+        notes = by_id(value(said, "annotations", list, str(answered)), "question_id", f"{answered}: annotations")
         for count, row in enumerate(value(content, "questions", list, str(asked))):
             where = f"{asked}: questions[{count}]"
             number = value(row, "question_id", (int, str), where)
             targets = {"question_id": number} | ({} if answered is None else _targets(notes, number, answered))
+            form = self.image_name or image_form(str(row.get("coco_split", content.get("data_subtype", ""))))
             image = _image(form, value(row, "image_id", (int, str), where), where)
             yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
+
+
+def _as_object(content: Any) -> Any:
+    # VQA-CP has lists, whose rows say which part of COCO has the picture
+    return {"questions": content, "annotations": content} if "coco_split" in first_object(content) else content
 
 
 _KINDS = {"question_type": "what color is the", "answer_type": "other"}
@@ -240,8 +246,9 @@ def _recognise_official(folder: Folder, documents: dict[str, Any]) -> list[Recog
     data.files += pairs.values()
     data.unused += [f"{name}: questions without annotations" for name in asked if name not in pairs]
     data.unused += [f"{name}: annotations without questions" for name in answered if name not in pairs.values()]
-    forms = {name: image_form(str(documents[name].get("data_subtype", ""))) for name in pairs}
-    numbers = [(forms[name], row.get("image_id")) for name in pairs for row in asked[name]]
+    types = {name: documents[name].get("data_subtype", "") for name in pairs}
+    rows = [(row.get("coco_split", types[name]), row.get("image_id")) for name in pairs for row in asked[name]]
+    numbers = [(image_form(str(part)), number) for part, number in rows]
     said = [form.format(number) if isinstance(number, int) else str(number) for form, number in numbers]
     form, share = folder.pictures.number_form([number for _, number in numbers])
     if share > sum(name in folder.pictures.by_id for name in said) / len(said):

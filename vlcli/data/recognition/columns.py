@@ -18,12 +18,14 @@ _HINTS = {
     "picture": r"image|img|picture|photo|pic|file|path|bild|foto|imagen|immagine|datei|archivo|fichier",
     "text": r"question|frage|pregunta|domanda|vraag|pergunta|sentence|statement|hypothesis|caption|text|expression|"
     r"description|query|satz|aussage|beschreibung|légende|legende|descri|phrase|frase|titel",
-    "answers": r"^answers?$|^ans|_answers?$|multiple_choice_answer|antwort|r[ée]ponse|respuesta|risposta|resposta",
+    "answers": r"^ans(?!.*(type|source|ids?$|confidence|box|able$|page))|_answers?$|antwort|"
+    r"r[ée]ponse|respuesta|risposta|resposta",
     "label": r"label|class|category|truth|target|verdict|gold|klasse|kategorie|etikett|[ée]tiquet|clase|categor",
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
     "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
+    "kind": r"(^|[_\W])(type|kind|source|dataset|split|set)s?\W*$",  # of a question, or where it is from
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 # Question marks of several scripts.
@@ -211,7 +213,7 @@ def _are_questions(texts: Sequence[Any]) -> bool:
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is called so, else the only one that fits."""
-    able = [name for name in left if fits(left[name])]
+    able = [name for name in left if fits(left[name]) and (role == "label" or not is_hinted("kind", name))]
     named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
     able = exact[:1] or named or able
@@ -241,7 +243,8 @@ def _in_words(left: Left, name: str) -> str:
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row: one of names, or two or more of flags."""
     for name, values in left.items():
-        if is_hinted("tags", name) and (mark := cells.names_mark(values)) is not None:
+        mark = cells.names_mark(values) if is_hinted("tags", name) or is_hinted("label", name) else None
+        if mark == "" or (mark and is_hinted("tags", name)):
             meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if cells.are_flags(left[name])]
     able = {name for name in left if cells.is_label_like(left[name])}
@@ -256,13 +259,14 @@ def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
 def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     if meaning.answers or meaning.label or meaning.labels or meaning.boxes:
         return ""
-    known = meaning.columns.values()
+    known = list(chain.from_iterable(map(as_list, meaning.columns.values())))
     for name in (one for one in values if one not in known and (is_hinted("answers", one) or is_hinted("label", one))):
         if not values[name]:
             return f"the column {name} is empty"
-        if cells.is_short(values[name]) and not cells.has_repeats(values[name]):
-            return f"the column {name} has another value in every row, so that nothing can be learnt from it"
-        if len(set(map(str, values[name]))) == 1:
+        if (meaning.questions or cells.is_short(values[name])) and not cells.has_repeats(values[name]):
+            way = f"; as captions they can be: --text {name}" if meaning.questions else ""
+            return f"the column {name} has another value in every row, so that nothing can be learnt from it{way}"
+        if len(set(map(str, values[name]))) == 1 and (meaning.text is None or name.lower() == "label"):
             return f"the column {name} has the same value in every row"
     return ""
 
@@ -274,18 +278,26 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     named = {name: pictures.named_by(name, values, beside, part_in(table.path.name)) for name, values in able.items()}
     namings = {name: one for name, one in named.items() if one is not None}
     if not wanted and all(one.share < 1 or one.also or one.ambiguous for one in namings.values()):
-        both = pictures.by_two_columns(table.rows, list(left), beside)  # a folder may have a column
+        words = [name for name in left if cells.count_words(left[name]) < 3]  # a folder may have a column
+        both = pictures.by_two_columns(table.rows, words, beside)
         if both is not None and all(
             both.share > one.share or one.ambiguous or (one.also and not both.also) for one in namings.values()
         ):
             for name in re.findall(r"{(.+?)}", both.sources[0]):
-                left.pop(name, None)
+                left.pop("" if is_hinted("label", name) else name, None)  # a folder may be the class
             return both
-    ranked = sorted(namings, key=lambda name: (-round(namings[name].share, 1), not is_hinted("picture", name)))
+    rows = {name for name in left if not is_hinted("picture", name) and None not in map(cells.as_number, left[name])}
+    order = {name: (name in rows, -round(namings[name].share, 1), not is_hinted("picture", name)) for name in namings}
+    ranked = sorted(namings, key=lambda name: order[name])
+    other = [one for name, one in left.items() if is_hinted("picture", name) and not cells.is_address(one)]
+    listed = any(all(map(is_picture_file, map(str, one))) for one in other)
+    if not wanted and ranked and {*ranked} <= rows and listed:
+        return None  # numbers of rows may be names of other pictures
     if ranked:
         naming = namings[ranked[0]]
         whole = [name for name in ranked if left.get(name) and all(map(is_picture_file, map(str, left[name])))]
-        files = [name for name in ranked if is_hinted("picture", name) or name in whole]
+        exact = [name for name in ranked if namings[name].share > 0.9 and cells.count_words(left.get(name, []))]
+        files = [name for name in ranked if is_hinted("picture", name) or name in (*whole, *exact)]
         pair = [name for name in files if namings[name].share > 0.5][:2]
         same_folder = len(pair) == 2 and len({namings[name].folder for name in pair}) == 1
         # an id beside a file name names the same picture
@@ -309,7 +321,7 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
 
 def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:
     """Take the first column that fits, those called like the role first; ``named``: only those."""
-    order = sorted(left, key=lambda name: not is_hinted(role, name))
+    order = sorted(left, key=lambda name: (name.lower().rstrip("s") != role.rstrip("s"), not is_hinted(role, name)))
     fitting = (name for name in order if (not named or is_hinted(role, name)) and fits(left[name]))
     if (name := next(fitting, None)) is not None:
         del left[name]

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import grouped, is_picture_file, read_text, text_lines
+from vlcli.data.files import first_object, grouped, is_picture_file, read_text, text_lines
 from vlcli.data.recognition.lists import SUFFIXES, ListForm, form_of
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import PART_WORDS, Recognised, part_in, part_of, parts_by
@@ -132,7 +132,8 @@ class Folder:
         if table is None:
             return {}
         if isinstance(table.document, dict):
-            names = {word: list(map(str, some)) for word, some in table.document.items() if isinstance(some, list)}
+            lists = {word: some for word, some in table.document.items() if isinstance(some, list)}
+            names = {word: list(map(str, some)) for word, some in lists.items() if not first_object(some)}
             words = {part_of(word): word for word in reversed(names) if part_of(word)}
             there = [self.is_picture(one) for word in words.values() for one in names[word][:SAMPLED]]
         elif len(table.columns) == 2:

@@ -140,10 +140,12 @@ class Pictures:
 
         Where names lack endings, the pattern has the usual one.
         """
-        for folder in (one for one in self.folders if split in one):
-            inside = [path for path in map(PurePosixPath, self.paths) if str(path.parent) == folder]
-            usual = Counter(path.suffix for path in inside).most_common(1)[0][0]
-            for known, ending in (({path.name for path in inside}, ""), ({path.stem for path in inside}, usual)):
+        depth = names[0].count("/")  # folders in the names
+        homes = dict.fromkeys("/".join(one.split("/")[: one.count("/") + 1 - depth]) for one in self.folders)
+        for folder in (one for one in homes if split in one):
+            inside = [path[len(folder) + 1 :] for path in self.paths if path.startswith(f"{folder}/")]
+            usual = Counter(PurePosixPath(path).suffix for path in inside).most_common(1)[0][0]
+            for known, ending in ((set(inside), ""), ({path.rpartition(".")[0] for path in inside}, usual)):
                 if sum(name in known for name in names) > len(names) / 2:
                     return f"{folder.replace(split, '{split}')}/*{ending}"
         return ""

@@ -16,7 +16,7 @@ from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_l
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx", ".pkl": "pickle", ".pickle": "pickle"}
+SUFFIXES |= {".jsonlines": "jsonl", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pkl": "pickle", ".pickle": "pickle"}
 """Reader by the ending of a file's name; ``.gz`` may follow."""
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""

@@ -58,8 +58,13 @@ def are_word_lists(values: Sequence[Any]) -> bool:
 
 
 def are_answers(values: Sequence[Any]) -> bool:
-    """Return whether values are answers, lists of people's answers, or objects answer -> score; no row numbers."""
+    """Return whether values are answers, lists of people's answers, or objects answer -> score.
+
+    Row numbers are none, nor is what Prodigy writes of a row.
+    """
     plain = [value for value in values if isinstance(value, str | int | float)]
+    if {"accept"} <= set(plain) <= {"accept", "reject", "ignore"}:
+        return False
     known = all(isinstance(value, str | int | float | list | dict) for value in values)
     return known and not is_row_number(values) and (len(plain) < len(values) or has_repeats(plain))
 

@@ -58,21 +58,14 @@ def write_instances(path: Path, config: ShapesConfig, pictures: Sequence[Picture
     rows: list[dict[str, object]] = []
     for picture in pictures:
         for shape, drawn in zip(picture.scene.shapes, picture.drawn, strict=True):
-            rows.append(
-                {
-                    "segmentation": {"counts": drawn.counts, "size": [picture.scene.side, picture.scene.side]},
-                    "area": drawn.area,
-                    "iscrowd": 0,
-                    "image_id": picture.id,
-                    "bbox": list(drawn.box),
-                    "category_id": config.kinds.index(shape.look.kind) + 1,
-                    "id": first + len(rows),
-                    "attributes": [attributes.index(word) + 1 for word in (shape.look.colour, shape.look.size)],
-                }
-            )
+            mask = {"counts": drawn.counts, "size": [picture.scene.side, picture.scene.side]}
+            row = {"segmentation": mask, "area": drawn.area, "iscrowd": 0, "image_id": picture.id}
+            row |= {"bbox": list(drawn.box), "category_id": config.kinds.index(shape.look.kind) + 1}
+            words = [attributes.index(word) + 1 for word in (shape.look.colour, shape.look.size)]
+            rows.append({**row, "id": first + len(rows), "attributes": words})
     kinds = _categories([(kind, "shape") for kind in config.kinds])
-    words = _categories([(word, "size" if word in SIZES else "colour") for word in attributes])
-    write_json(path, {**_head(pictures), "annotations": rows, "categories": kinds, "attribute_categories": words})
+    named = _categories([(word, "size" if word in SIZES else "colour") for word in attributes])
+    write_json(path, {**_head(pictures), "annotations": rows, "categories": kinds, "attribute_categories": named})
     return first + len(rows)
 
 
@@ -104,17 +97,9 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
                 {"tokens": tokens(text), "raw": text, "imgid": len(images), "sentid": number}
                 for number, text in enumerate(full_descriptions(picture.scene, rng, 5), sentid)
             ]
-            images.append(
-                {
-                    "filepath": split,
-                    "sentids": [one["sentid"] for one in sentences],
-                    "filename": Path(picture.file).name,
-                    "imgid": len(images),
-                    "split": split,
-                    "sentences": sentences,
-                    "cocoid": picture.id,
-                }
-            )
+            row: dict[str, object] = {"filepath": split, "sentids": [one["sentid"] for one in sentences]}
+            row |= {"filename": Path(picture.file).name, "imgid": len(images), "split": split}
+            images.append({**row, "sentences": sentences, "cocoid": picture.id})
             sentid += len(sentences)
     write_json(root / "karpathy/dataset_shapes.json", {"images": images, "dataset": "shapes"})
     return {"karpathy sentences": sentid}

@@ -36,18 +36,10 @@ def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[
             {"tokens": tokens(text), "raw": text, "sent_id": number, "sent": " ".join(tokens(text)), "place": placed}
             for number, (text, placed) in enumerate(texts, first)
         ]
-        refs.append(
-            {
-                "sent_ids": list(range(first, first + len(texts))),
-                "file_name": picture.file,
-                "ann_id": annotation,
-                "ref_id": len(refs),
-                "image_id": picture.id,
-                "split": test if split == "test" else split,
-                "sentences": sentences,
-                "category_id": config.kinds.index(picture.scene.shapes[index].look.kind) + 1,
-            }
-        )
+        row = {"sent_ids": list(range(first, first + len(texts))), "file_name": picture.file, "ann_id": annotation}
+        row |= {"ref_id": len(refs), "image_id": picture.id, "split": test if split == "test" else split}
+        kind = config.kinds.index(picture.scene.shapes[index].look.kind) + 1
+        refs.append({**row, "sentences": sentences, "category_id": kind})
         first += len(texts)
     write_json(root / "refcoco/refs(unc).json", refs)
     (root / "refcoco/refs(unc).p").write_bytes(pickle.dumps(refs, protocol=2))

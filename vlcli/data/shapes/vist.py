@@ -78,23 +78,11 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
         picture = events[index].picture
         text = sentence(_told(rng, hero, events[index], order))
         others = dict.fromkeys(shape.noun.one for shape in picture.scene.shapes if shape.noun != hero)
-        rows.append(
-            [
-                {
-                    "original_text": text,
-                    "album_id": str(album),
-                    "photo_flickr_id": str(picture.id),
-                    "setting": "first-2-pick-and-tell",
-                    "worker_id": "shapes",
-                    "story_id": str(story),
-                    "tier": "story-in-sequence",
-                    "worker_arranged_photo_order": order,
-                    "text": " ".join(tokens(text)) + " .",
-                    "storylet_id": str(LENGTH * story + order),
-                    "named": list(others),  # ours: what only this picture adds
-                }
-            ]
-        )
+        row = {"original_text": text, "album_id": str(album), "photo_flickr_id": str(picture.id)}
+        row |= {"setting": "first-2-pick-and-tell", "worker_id": "shapes", "story_id": str(story)}
+        told = {"worker_arranged_photo_order": order, "text": " ".join(tokens(text)) + " ."}
+        told |= {"storylet_id": str(LENGTH * story + order), "named": list(others)}  # ours: what only this picture adds
+        rows.append([{**row, "tier": "story-in-sequence", **told}])
     return rows
 
 
@@ -124,34 +112,12 @@ def _told(rng: Random, hero: Noun, event: Event, order: int) -> str:
 
 
 def _image_row(picture: Picture) -> dict[str, object]:
-    return {
-        "datetaken": f"2026-01-01 00:00:{picture.id % 100:02d}",
-        "license": "0",
-        "title": "",
-        "text": "",
-        "album_id": str(picture.id // 100),
-        "longitude": "0",
-        "url_o": f"images/{picture.file}",
-        "secret": "",
-        "media": "photo",
-        "latitude": "0",
-        "id": str(picture.id),
-        "tags": "",
-    }
+    row = {"datetaken": f"2026-01-01 00:00:{picture.id % 100:02d}", "license": "0", "title": "", "text": ""}
+    row |= {"album_id": str(picture.id // 100), "longitude": "0", "url_o": f"images/{picture.file}", "secret": ""}
+    return {**row, "media": "photo", "latitude": "0", "id": str(picture.id), "tags": ""}
 
 
 def _album_row(album: int, hero: Noun) -> dict[str, object]:
-    return {
-        "description": "",
-        "title": f"a day of {hero.a}",
-        "farm": "0",
-        "date_update": "0",
-        "primary": str(100 * album),
-        "server": "0",
-        "date_create": "0",
-        "photos": str(PHOTOS),
-        "secret": "",
-        "owner": "shapes",
-        "vist_label": hero.kind,
-        "id": str(album),
-    }
+    row = {"description": "", "title": f"a day of {hero.a}", "farm": "0", "date_update": "0"}
+    row |= {"primary": str(100 * album), "server": "0", "date_create": "0", "photos": str(PHOTOS), "secret": ""}
+    return {**row, "owner": "shapes", "vist_label": hero.kind, "id": str(album)}
