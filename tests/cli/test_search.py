@@ -137,7 +137,7 @@ def test_faiss_names_the_same_pictures(model, photos):
         (["nowhere", "x", "--pictures", "PHOTOS"], 5, "no such model"),
         (["MODEL", "x", "--pictures", "nowhere"], 5, "no such folder"),
         (["MODEL", "x", "--pictures", "EMPTY"], 5, "no picture"),
-        (["MODEL", "x", "--pictures", "PHOTOS", "--objective", "y", "--top", "1"], 0, ""),
+        (["MODEL", "x", "--pictures", "PHOTOS", "--objective", "y", "--top", "1"], 4, "no objective 'y'"),
         (["MUTE", "x", "--pictures", "PHOTOS"], 4, "nothing to embed"),
         (["MODEL", "x", "--pictures", "PHOTOS", "--backend", "faiss"], 4, "pip install 'vlcli[faiss]'"),
         (["MODEL", "--picture", "broken.jpg", "--pictures", "PHOTOS"], 5, "There is no such picture"),
