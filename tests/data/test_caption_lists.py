@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vlcli import registry
-from vlcli.data.readers.captions import Captions, Karpathy
+from vlcli.data.readers.captions import Captions, Flickr, Karpathy
 from vlcli.errors import DataError
 
 BLIP = [
@@ -60,3 +60,14 @@ def test_restval_is_counted_where_it_is_not_read(tmp_path: Path) -> None:
         other = registry.build("datasets", {"name": "karpathy", "split": split}, tmp_path)
         assert other.examples()
         assert other.notes() == []
+
+
+def test_a_token_file_has_tabulators_and_in_other_languages_blanks(tmp_path: Path) -> None:
+    lines = ["my #1 dog.jpg#0\ta dog #1 runs", "b.jpg#zhc#1 一只狗", "c.jpg#2\t two  cats "]
+    (tmp_path / "some.token").write_text("\n".join(lines), encoding="utf-8")
+    examples = Flickr(tmp_path, file="some.token").examples()
+    wanted = [("my #1 dog#0", "a dog #1 runs"), ("b#1", "一只狗"), ("c#2", "two  cats")]
+    assert [(one.key, one.text) for one in examples] == wanted
+    (tmp_path / "other.token").write_text("a.jpg#0\t \n")
+    with pytest.raises(DataError, match="holds no caption"):
+        Flickr(tmp_path, file="other.token").examples()

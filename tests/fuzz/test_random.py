@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.harness import ANY, Content, Trial, attempt
+from tests.fuzz.harness import ANY, Content, Trial, fault_of
 from vlcli.recipe import yaml
 
 ODD = st.one_of(
@@ -86,15 +86,14 @@ def _dump(value: Any, lines: bool) -> bytes:
     return "\n".join(json.dumps(row) for row in rows).encode()
 
 
-def _recipes(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _recipes(draw: st.DataObject, valid: Path) -> Trial:
     value = _replaced(yaml.read(valid / "valid.yaml").value, draw)
     words = draw.draw(st.sampled_from([("validate", "r.yaml"), ("run", "r.yaml", "--dry-run"), ("show", "r.yaml")]))
     verdict = "--dry-run" in words  # the plan's table says what blocks a stage
-    trial = Trial("recipe", "random", words, {"r.yaml": json.dumps(value)}, ANY, verdict=verdict)
-    attempt(trial, folder, valid, tally)
+    return Trial("recipe", "random", words, {"r.yaml": json.dumps(value)}, ANY, verdict=verdict)
 
 
-def _annotations(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _annotations(draw: st.DataObject, valid: Path) -> Trial:
     file = draw.draw(st.sampled_from(sorted(READERS)))
     source = valid / "runs/valid/world/world" / file
     if draw.draw(st.integers(0, 4)):
@@ -108,18 +107,16 @@ def _annotations(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> 
 
     recipe = f"root: world\nstages: {{t: {{kind: pretrain, model: lxmert, data: {READERS[file]}, objectives: [mlm]}}}}"
     files: dict[str, Content] = {"world": world, "r.yaml": recipe}
-    attempt(Trial("annotation", "random", ("data", "stats", "r.yaml"), files, ANY), folder, valid, tally)
+    return Trial("annotation", "random", ("data", "stats", "r.yaml"), files, ANY)
 
 
-def _stores(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _stores(draw: st.DataObject, valid: Path) -> Trial:
     data = _damaged((valid / "runs/valid/regions/features.h5").read_bytes(), draw)
     verb = draw.draw(st.sampled_from(["verify", "info"]))
-    attempt(
-        Trial("store", "random", ("features", verb, "s.h5"), {"s.h5": data}, ANY, verdict=True), folder, valid, tally
-    )
+    return Trial("store", "random", ("features", verb, "s.h5"), {"s.h5": data}, ANY, verdict=True)
 
 
-def _models(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _models(draw: st.DataObject, valid: Path) -> Trial:
     config = json.loads((valid / "runs/valid/train/model/config.json").read_text())
     weights = (valid / "runs/valid/train/model/model.safetensors").read_bytes()
     if draw.draw(st.integers(0, 2)):
@@ -136,10 +133,10 @@ def _models(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
 
     store = "{valid}/runs/valid/regions/features.h5"
     words = ("ask", "model", "what colour", "000000000001", "--features", store)
-    attempt(Trial("bundle", "random", words, {"model": model}, ANY), folder, valid, tally)
+    return Trial("bundle", "random", words, {"model": model}, ANY)
 
 
-def _records(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _records(draw: st.DataObject, valid: Path) -> Trial:
     stage = draw.draw(st.sampled_from(["world", "regions", "train"]))
     source = valid / "runs/valid" / stage / "stage.json"
     value = _replaced(json.loads(source.read_text()), draw)
@@ -151,11 +148,10 @@ def _records(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None
 
     recipe = (valid / "valid.yaml").read_text()
     files: dict[str, Content] = {"runs": runs, "valid.yaml": recipe}
-    trial = Trial("record", "random", ("run", "valid.yaml", "--dry-run"), files, ANY, verdict=True)
-    attempt(trial, folder, valid, tally)
+    return Trial("record", "random", ("run", "valid.yaml", "--dry-run"), files, ANY, verdict=True)
 
 
-def _commands(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> None:
+def _commands(draw: st.DataObject, valid: Path) -> Trial:
     key = draw.draw(
         st.sampled_from(["seed", "stages.train.steps", "stages.train.optimizer.lr", "model.hidden", "text", "x"])
     )
@@ -163,8 +159,7 @@ def _commands(draw: st.DataObject, folder: Path, valid: Path, tally: Any) -> Non
     verb = draw.draw(st.sampled_from([("validate",), ("run", "--dry-run"), ("show",)]))
     words = (*verb, "valid.yaml", f"{key}={word}")
     recipe = (valid / "valid.yaml").read_text()
-    trial = Trial("command", "random", words, {"valid.yaml": recipe}, ANY, verdict="--dry-run" in words)
-    attempt(trial, folder, valid, tally)
+    return Trial("command", "random", words, {"valid.yaml": recipe}, ANY, verdict="--dry-run" in words)
 
 
 KINDS = {
@@ -181,7 +176,8 @@ KINDS = {
 @_drawn(5)
 @given(draw=st.data())
 def test_random_damage_ends_as_documented(kind, draw, tmp_path_factory, valid, tally):
-    KINDS[kind](draw, tmp_path_factory.getbasetemp() / f"random-{kind}", valid, tally)
+    folder = tmp_path_factory.getbasetemp() / f"random-{kind}"
+    assert fault_of(KINDS[kind](draw, valid), folder, valid, tally) == ""
 
 
 @pytest.mark.slow
@@ -189,4 +185,5 @@ def test_random_damage_ends_as_documented(kind, draw, tmp_path_factory, valid, t
 @_drawn(40)
 @given(draw=st.data())
 def test_much_random_damage_ends_as_documented(kind, draw, tmp_path_factory, valid, tally):
-    KINDS[kind](draw, tmp_path_factory.getbasetemp() / f"random-{kind}", valid, tally)
+    folder = tmp_path_factory.getbasetemp() / f"random-{kind}"
+    assert fault_of(KINDS[kind](draw, valid), folder, valid, tally) == ""

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import os
-import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from vlcli.data.conversations import are_turns, questions_of
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import walk
-from vlcli.plain import as_list
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -318,40 +317,6 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
     rest = {name: value for name, value in row.items() if name != each}
     return [rest | inner for inner in (questions_of(cell) if are_turns(cell) else cell)]
-
-
-_NAMED = re.compile(r"(?:Picture \d+: *)?<img>(.+?)</img>")
-_MARK = re.compile(r"<(image|img|image_placeholder|ImageHere)>")
-_WHO = {"human": "question", "user": "question", "gpt": "answer", "assistant": "answer", "system": ""}
-
-
-def are_turns(objects: Sequence[Any]) -> bool:
-    """Return whether objects are turns of a conversation, by LLaVA's fields or those of chat templates."""
-    whose = [one.get("from", one.get("role")) for one in objects if {"value", "content"} & one.keys()]
-    return bool(whose) and len(whose) == len(objects) and all(isinstance(who, str) and who in _WHO for who in whose)
-
-
-def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return question and answer of each turn that is answered, without the marks that stand for pictures.
-
-    Pictures that a turn names itself (``{"type": "image", "image": FILE}``, ``<img>FILE</img>``) are the ``image`` of
-    its question and of those that follow.
-    """
-    rows, named = list[dict[str, Any]](), list[str]()
-    for turn in turns:
-        said, who = turn.get("value", turn.get("content")), _WHO[str(turn.get("from", turn.get("role")))]
-        parts = [part if isinstance(part, dict) else {"text": part} for part in as_list(said) if part is not None]
-        texts = [str(part["text"]) for part in parts if part.get("text") is not None]
-        files = [part.get("image", part.get("image_url", part.get("path"))) for part in parts]
-        files = [file.get("url") if isinstance(file, dict) else file for file in files]
-        files += [file for text in texts for file in _NAMED.findall(text)]
-        named += [file.removeprefix("file://") for file in files if isinstance(file, str)]
-        text = " ".join(_MARK.sub(" ", _NAMED.sub(" ", text)).strip() for text in texts).strip()
-        if who == "question":
-            rows.append({who: text} | ({"image": named[0] if len(named) == 1 else list(named)} if named else {}))
-        elif who and rows and who not in rows[-1]:
-            rows[-1][who] = text
-    return [row for row in rows if "answer" in row]
 
 
 def as_object(row: Any) -> Any:

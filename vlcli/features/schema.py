@@ -162,11 +162,11 @@ def _box_problems(record: Record) -> list[str]:
     limit = np.array([width, height, width, height], dtype=np.float32)
     outside = ((boxes < -EDGE) | (boxes > limit + EDGE)).any(axis=1)
     crossed = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
-    problems = []
-    for faulty, what in ((outside, "leaves"), (crossed, "has its corners crossed in")):
-        for row in np.flatnonzero(faulty)[:1]:
-            problems.append(f"box {row} {boxes[row].tolist()} {what} the image of {width} x {height} pixels")
-    return problems
+    return [
+        f"box {row} {boxes[row].tolist()} {what} the image of {width} x {height} pixels"
+        for faulty, what in ((outside, "leaves"), (crossed, "has its corners crossed in"))
+        for row in np.flatnonzero(faulty)[:1]
+    ]
 
 
 def check_record(record: Record, where: str = "") -> None:

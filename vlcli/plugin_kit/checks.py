@@ -4,6 +4,7 @@ import copy
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, EncoderOutput
 from vlcli.plugin_kit.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
 from vlcli.plugin_kit.trials import TRIALS, Trial, small, step
-from vlcli.plugin_kit.two_processes import Pair, difference, registered, share_of
+from vlcli.plugin_kit.two_processes import Pair, Share, difference, registered, share_of
 from vlcli.registry import Entry
 
 TOLERANCE, WORDS = 1e-4, 7
@@ -214,11 +215,7 @@ def processes(entry: Entry) -> None:
         _pair.pop().close()
     if not _pair:
         _pair.append(Pair())
-    try:
-        two = _pair[0].step(trial)
-    except Failure:
-        _pair.pop().close()
-        raise
+    two = _of_two(trial)
     if one.apart:
         raise DoesNotApply(f"each process computes something for itself: {'; '.join(one.apart)}")
     if (text := difference(one, two, APART)) and not _is_rounding(trial):
@@ -226,14 +223,18 @@ def processes(entry: Entry) -> None:
         raise Failure(f"with {trial.model['name']} and {stage}: {text}", WHOLE)
 
 
-def _is_rounding(trial: Trial) -> bool:
-    double = trial._replace(double=True)
+def _of_two(trial: Trial) -> Share:
     try:
-        return not difference(share_of(double), _pair[0].step(double), EXACT)
+        return _pair[0].step(trial)
     except Failure:
         _pair.pop().close()
-    except (VlcliError, RuntimeError):  # a component that insists on single precision
-        pass
+        raise
+
+
+def _is_rounding(trial: Trial) -> bool:
+    double = trial._replace(double=True)
+    with suppress(Failure, VlcliError, RuntimeError):  # of a component that insists on single precision
+        return not difference(share_of(double), _of_two(double), EXACT)
     return False
 
 

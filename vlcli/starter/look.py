@@ -99,9 +99,9 @@ def plan_for(folder: seen.Seen, wanted: str | None = None, machine: Machine | No
     joined = captions if source.kind == "captions" and not source.parts else []
     sources = [source, *(one for one in joined if one is not source)]
     read = _read(folder, sources)
-    said = [{(*one.images, one.text) for one in rows} for _, rows in read]
-    new = [at for at, texts in enumerate(said) if at == 0 or 2 * len(texts & said[0]) <= len(texts)]
-    sources, read = [sources[at] for at in new], [read[at] for at in new]  # img2dataset writes captions twice
+    if len(sources) > 1:
+        new = _not_repeated([rows for _, rows in read])
+        sources, read = [sources[at] for at in new], [read[at] for at in new]
     examples = [example for _, rows in read for example in rows]
     if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
         goal = "captioning"
@@ -140,6 +140,12 @@ def _read(folder: seen.Seen, sources: Sequence[Recognised]) -> list[tuple[Reader
     for one in folder.sources:
         one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
     return [planning.read(one, folder.root) for one in sources]
+
+
+def _not_repeated(rows: Sequence[Sequence[Example]]) -> list[int]:
+    # numbers of the sources that do not say again what the first says: img2dataset writes captions twice
+    said = [{(*one.images, one.text) for one in some} for some in rows]
+    return [at for at, texts in enumerate(said) if at == 0 or 2 * len(texts & said[0]) <= len(texts)]
 
 
 def _no_weights(goal: str, root: Path) -> DataError:

@@ -189,6 +189,8 @@ _DATA = re.compile(
 )
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
 _MOST_NAMED = 5
+_COLUMNS = "--image COLUMN --text COLUMN --answer COLUMN --label COLUMN"
+_BY_FOLDER = "leave the table aside and take folders of pictures as classes: --task image-classification"
 
 
 def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised], list[str]]:
@@ -222,7 +224,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     elif all(one.kind == "labels" and "train" not in one.parts for one in sources):
         # Tiny ImageNet: classes of val in a list, of train as folders
         sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
-    aside += [f"{one.where}: {sources[0].where} is learnt" for one in of_folders if one.files and one not in sources]
+    left = [one for one in of_folders if one.files and one not in sources]
+    aside += [f"{one.where}: {source.where} is learnt" for source in sources[:1] for one in left]
     for name, reason in folder.unread.items():
         if (part := part_in(name)) and sources and not any(part in one.parts for one in sources):
             hint = "correct the file, or move it out of the folder, and call init again"
@@ -236,12 +239,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
     has_sentences = any(one.has_sentences for one in unclear)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
-        what = "It is not clear what the pictures' table says."
-        hint = (
-            "name the columns: --image COLUMN --text COLUMN --answer COLUMN --label COLUMN; or leave the table aside "
-        )
-        hint += "and take folders of pictures as classes: --task image-classification"
-        raise DataError(what, where=str(folder.root), got="; ".join(questions[:4]), hint=hint)
+        what, got = "It is not clear what the pictures' table says.", "; ".join(questions[:4])
+        raise DataError(what, where=str(folder.root), got=got, hint=f"name the columns: {_COLUMNS}; or {_BY_FOLDER}")
     return sources, list(dict.fromkeys([*questions, *aside]))
 
 

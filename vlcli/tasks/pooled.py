@@ -73,13 +73,9 @@ def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
         for name in example.images if texts else ():
             groups.setdefault(name, {}).update(texts)
     if len(groups) < LEAST_PICTURES:
-        raise DataError(
-            "There are too few pictures with sentences to fit a baseline on.",
-            where="fit",
-            got=f"{len(groups)} pictures",
-            expected=f"{LEAST_PICTURES} or more",
-            hint="check `take`, `limit` and `split` of the data sets in `fit`",
-        )
+        what, got = "There are too few pictures with sentences to fit a baseline on.", f"{len(groups)} pictures"
+        hint = "check `take`, `limit` and `split` of the data sets in `fit`"
+        raise DataError(what, where="fit", got=got, expected=f"{LEAST_PICTURES} or more", hint=hint)
     return {name: list(texts) for name, texts in groups.items()}
 
 
@@ -87,13 +83,9 @@ def refuse_known(fitted: dict[str, list[str]], tested: Sequence[str]) -> None:
     """Raise a DataError where a tested picture was fitted on."""
     both = [name for name in dict.fromkeys(tested) if name in fitted]
     if both:
-        raise DataError(
-            f"{len(both)} of the pictures that are tested are among those the task is fitted on.",
-            where="fit",
-            got=", ".join(both[:3]),
-            expected="pictures that `data` does not have",
-            hint="hold them out: take: first:N in `fit`, take: after:N in `data`",
-        )
+        what = f"{len(both)} of the pictures that are tested are among those the task is fitted on."
+        got, hint = ", ".join(both[:3]), "hold them out: take: first:N in `fit`, take: after:N in `data`"
+        raise DataError(what, where="fit", got=got, expected="pictures that `data` does not have", hint=hint)
 
 
 def mean_features(store: FeatureStore, names: Sequence[str]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import InputSpec
+from vlcli.plain import comma_list
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
@@ -128,7 +130,8 @@ class Predictions:
         if lacking:
             what = f"{len(lacking):,} of {len(examples):,} examples have no prediction."
         groups = {"no prediction for": lacking, "no example for": unknown}
-        where, got = str(self.file), "; ".join(f"{label} {_some(keys)}" for label, keys in groups.items() if keys)
+        some = {name: comma_list([shown(key, 60)[1:-1] for key in keys], 3) for name, keys in groups.items() if keys}
+        where, got = str(self.file), "; ".join(f"{name} {keys}" for name, keys in some.items())
         hint = "check --split; the keys are those of predictions.jsonl, or the ids of the data's files"
         raise DataError(what, where=where, got=got, expected="one prediction for each example of the split", hint=hint)
 
@@ -142,10 +145,6 @@ class Predictions:
         names = (key, targets.get("identifier"), targets.get("question_id"), coco_number(key))
         words = (word for name in names if name is not None for word in (str(name), f"{name}.0"))  # 7.0, as of pandas
         return next((word for word in words if word in self.rows), None)
-
-
-def _some(keys: Sequence[str]) -> str:
-    return ", ".join(shown(key, 60)[1:-1] for key in keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
 @dataclass
@@ -195,7 +194,7 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if file.suffix.lower() in (".csv", ".tsv"):
         yield from _cells(file)
         return
-    lines = list(numbered_lines(file))
+    lines = list(islice(numbered_lines(file), 2))
     first = parsed(lines[0][1]) if lines else {}
     if isinstance(first, dict) and (len(lines) != 1 or set(KEYS) & first.keys()):
         yield from read_lines(file)

@@ -114,7 +114,7 @@ def _field(row: Any) -> str:
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
 
 
-_TOKEN = re.compile(r"([^\t]+?)(?:#[a-z]+)?#(\d+)\s(.*\S)")  # of other languages `NAME.jpg#zhc#0`
+_LABEL = re.compile(r"(.+?)(?:#[a-z]+)?#(\d+)")  # of other languages `NAME.jpg#zhc#0`
 
 
 class Flickr(SplitFileReader):
@@ -131,7 +131,7 @@ class Flickr(SplitFileReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         starts = {name: folder.lines(name, 5) for name in folder.files("*.token", "*.tsv", "*.txt")}
-        tokens = [name for name, lines in starts.items() if lines and all(map(_TOKEN.match, lines))]
+        tokens = [name for name, lines in starts.items() if lines and all(map(_token, lines))]
         if not tokens:
             return []
         best, *others = sorted(tokens, key=lambda name: ("lemma" in name.lower(), name))
@@ -145,12 +145,20 @@ class Flickr(SplitFileReader):
             yield Example(key, text, [self.picture(name)], text_key=key)
 
 
+def _token(line: str) -> tuple[str, str, str] | None:
+    # name, number and caption, behind a tabulator or, in other languages' files, a blank
+    label, _, text = line.partition("\t" if "\t" in line else " ")
+    hit = _LABEL.fullmatch(label)
+    return (hit[1], hit[2], text.strip()) if hit and text.strip() else None
+
+
 def _token_lines(file: Path) -> Iterator[tuple[str, str, str]]:
     for where, line in numbered_lines(file):
-        if (hit := _TOKEN.match(line)) is None:
+        if (token := _token(line)) is None:
             expected = "NAME.jpg#NUMBER, a tabulator, the caption"
             raise DataError("The line holds no caption.", where=where, got=line[:80], expected=expected)
-        yield f"{image_id(hit[1])}#{hit[2]}", hit[1], hit[3].strip()
+        name, number, text = token
+        yield f"{image_id(name)}#{number}", name, text
 
 
 class Karpathy(SplitFileReader):

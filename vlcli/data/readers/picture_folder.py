@@ -150,11 +150,8 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
     parts = parts_of([PurePosixPath(home).name for home in homes]) if len(homes) > 1 else {}
     counts = Counter(word for home in homes for word in words[home])
     apart = len({re.sub(r"\d+", "", word).casefold() for word in counts}) == len(counts)  # not clip1_3, clip2_3
-    if (
-        not 1 < len(counts) <= counts.total() / 5
-        or not apart
-        or any(_CAMERAS.fullmatch(one) or part_in(one) for one in counts)
-    ):
+    wrong = any(_CAMERAS.fullmatch(one) or part_in(one) for one in counts)  # words of cameras and parts
+    if wrong or not apart or not 1 < len(counts) <= counts.total() / 5:
         return []
     if not (parts or len(homes) == 1) or len({PurePosixPath(home).parent for home in homes}) > 1:
         return []

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -211,6 +212,7 @@ def _image(form: str, number: int | str, where: str) -> str:
 _SUBTYPE = re.compile(r"^(train|val|test)(?:-dev)?(20\d\d)$")
 
 
+@lru_cache
 def image_form(subtype: str) -> str:
     """Return the format of image ids for the ``data_subtype`` of a question file."""
     match = _SUBTYPE.match(subtype)

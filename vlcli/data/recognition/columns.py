@@ -284,7 +284,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
             both.share > one.share or one.ambiguous or (one.also and not both.also) for one in namings.values()
         ):
             for name in re.findall(r"{(.+?)}", both.sources[0]):
-                left.pop("" if is_hinted("label", name) else name, None)  # a folder may be the class
+                if not is_hinted("label", name):  # a folder may be the class
+                    left.pop(name, None)
             return both
     rows = {name for name in left if not is_hinted("picture", name) and None not in map(cells.as_number, left[name])}
     order = {name: (name in rows, -round(namings[name].share, 1), not is_hinted("picture", name)) for name in namings}

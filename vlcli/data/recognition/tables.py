@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import are_turns, as_object, parsed, read_text, records_of, refuse_twins, rows_inside
+from vlcli.data.conversations import are_turns
+from vlcli.data.files import as_object, parsed, read_text, records_of, refuse_twins, rows_inside
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of, sample_rows
 from vlcli.errors import DataError
