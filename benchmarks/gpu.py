@@ -1,7 +1,7 @@
 """What is measured where a GPU can be had, in pieces of a few minutes, each a line of JSON.
 
     python benchmarks/gpu.py --json gpu.jsonl                 # every piece that the file does not have yet
-    python benchmarks/gpu.py --json gpu.jsonl --budget 1500   # begin no piece that may not end within these seconds
+    python benchmarks/gpu.py --json gpu.jsonl --budget 1500   # start none that may not end in these seconds (2400)
     python benchmarks/gpu.py --json gpu.jsonl --table         # what the file has
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py --json cpu.jsonl --device cpu --tiny --only "irpe-*"
@@ -48,12 +48,14 @@ class Piece:
         words: the command; ``{device}``, ``{captions}``, ``{vocabulary}``, ``{pictures}`` and ``{runs}`` are put in.
         tiny: words that replace or follow them where ``--tiny`` asks for the smallest sizes.
         about: seconds it is expected to take on a GPU.
+        gpus: GPUs that it needs; with fewer it is left out.
     """
 
     name: str
     words: str
     tiny: str
-    about: int = 120
+    about: int = 80
+    gpus: int = 1
 
 
 def _irpe(size: int, batch: int, *more: str, sides: str = "") -> Piece:
@@ -62,7 +64,19 @@ def _irpe(size: int, batch: int, *more: str, sides: str = "") -> Piece:
     words = f"irpe.py --device {{device}} --dtype bfloat16 --size {size} --batch {batch} --rounds 25 {' '.join(more)}"
     words += f" --models 'none, fused' {sides}" if sides else ""
     few = f"--models {sides.split(maxsplit=1)[0]}" if sides else ""
-    return Piece(name, words, f"--model tiny --size 32 --batch 1 --rounds 1 --dtype float32 {few}", 300)
+    tiny = f"--model tiny --size 32 --batch 1 --rounds 1 --dtype float32 {few}"
+    return Piece(name, words, tiny, 150 if "--compile" in more else 60)
+
+
+def _flex(size: int, batch: int) -> Piece:
+    words = f"irpe.py --device {{device}} --dtype bfloat16 --size {size} --batch {batch} --rounds 25 --train"
+    models = "--models 'none, fused' 'none, explicit' K QK 'flex K' 'flex QK'"
+    tiny = "--model tiny --size 32 --batch 1 --rounds 1 --dtype float32 --no-train"  # a CPU's flex has no backward pass
+    return Piece(f"irpe-{size}-flex", f"{words} {models}", tiny)
+
+
+def _interrupted(name: str, words: str, gpus: int = 1) -> Piece:
+    return Piece(name, f"interrupted.py {words} --device {{device}}", "--tiny", 90, gpus)
 
 
 STEP = "--captions {captions} --vocabulary {vocabulary} --device {device}"
@@ -72,10 +86,16 @@ SMALLEST = (
     "stages.world.world.nlvr2_dev=10 stages.world.world.nlvr2_test=10 stages.detector.steps=2 stages.pretrain.steps=2"
 )
 PIECES = [
+    Piece("parity", "parity.py --device {device}", "--tiny", 150),
+    _interrupted("kill", "kill"),
+    _interrupted("ddp", "processes", 2),
+    _interrupted("fsdp2", "processes --sharding full", 2),
     *(_irpe(size, batch, *more) for size, batch in ((224, 128), (384, 32)) for more in ((), ("--train",))),
     *(_irpe(size, batch, "--train", "--compile", sides=sides)
       for size, batch in ((224, 128), (384, 32)) for sides in ("K", "QK QKV")),
     _irpe(384, 32, "--memory"),
+    _flex(224, 128),
+    _flex(384, 32),
     Piece("lxmert-step", f"lxmert_step.py {STEP} --batch 128 --steps 30 --workers 4",
           "--hidden 32 --heads 4 --layers 1 1 1 --batch 2 --steps 1 --workers 0"),
     Piece("vlmo-step", f"vlmo_step.py {STEP} --batch 32 --steps 20", "--pixels 32 --batch 2 --steps 1"),
@@ -84,9 +104,9 @@ PIECES = [
     Piece("beam", "beam.py --device {device} --hidden 768 --layers 12 --batch 64 --images 512",
           "--images 2 --batch 2 --hidden 32 --layers 1 --words 3 --vocabulary 200"),
     Piece("extraction", "extraction.py {pictures} --device {device} --count 256 --part 64 --workers 8",
-          "--count 4 --part 2 --workers 0 --arch resnet18", 200),
+          "--count 4 --part 2 --workers 0 --arch resnet18"),
     Piece("loader", "loader.py --device {device} --images 4000 --batch 256 --steps 40 --hidden 768 --workers 4 8 12",
-          "--images 12 --batch 4 --steps 1 --hidden 32 --workers 0", 200),
+          "--images 12 --batch 4 --steps 1 --hidden 32 --workers 0"),
     Piece("quickstart", QUICK, f"--until pretrain {SMALLEST}", 420),
     Piece("fp16", f"{QUICK} --until pretrain stages.pretrain.precision=fp16",
           f"{SMALLEST} stages.pretrain.precision=bf16"),
@@ -98,7 +118,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file of lines, which grows")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="*", help="pieces by name, with * and ?")
-    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds in all")
+    parser.add_argument("--budget", type=float, default=2400, help="seconds in all (2400)")
     parser.add_argument("--work", type=Path, help="folder for what is made and for runs; else beside the file")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to see that all of it runs")
     parser.add_argument("--list", action="store_true", help="print the pieces and end")
@@ -231,6 +251,9 @@ def main() -> None:
     failed = 0
     for piece in pieces:
         if piece.name in done:
+            continue
+        if given.device.startswith("cuda") and torch.cuda.device_count() < piece.gpus:
+            print(f"{piece.name}: needs {piece.gpus} GPUs")
             continue
         if time.monotonic() - begun + piece.about > given.budget:
             print(f"{piece.name}: no time left for it")

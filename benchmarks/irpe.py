@@ -10,7 +10,8 @@
 Every round times each model once, in an order that turns; a ratio is the median over rounds of a model's time divided
 by the baseline's in the same round. Baselines are the model without encoding on the fused attention and on the explicit
 one (softmax written out). ``naive`` is the authors' formulation in plain PyTorch: advanced indexing for keys, and for
-values a vector per pair, O(n^2 d).
+values a vector per pair, O(n^2 d). ``flex`` looks the scores of a query or a key up within torch's flex_attention,
+which knows no term on values; its outputs and the gradients of its tables are first compared with those of iRPE.
 """
 
 from __future__ import annotations
@@ -71,6 +72,58 @@ def naive_class() -> type[nn.Module]:
     return Naive
 
 
+def flex_class(compile_it: bool) -> type[nn.Module]:
+    from torch.nn.attention.flex_attention import flex_attention
+    from vlcli_irpe import IRPE
+
+    attend = torch.compile(flex_attention) if compile_it else flex_attention
+
+    class Flex(IRPE):
+        """The same encoding in one kernel: scores of queries and buckets are read while it multiplies."""
+
+        def attend(self, q: Tensor, k: Tensor, v: Tensor, state: object, layer: int) -> Tensor:
+            tables = {side: self.tables(layer, side)[0] for side in self.sides}
+            by_query = self.scores(q, tables["key"], state)  # (B, H, n, K)
+            key_ids = state.keys[0][0, 0]  # (n, n)
+            if "query" not in tables:
+                return attend(q, k, v, score_mod=lambda s, b, h, i, j: s + by_query[b, h, i, key_ids[i, j]])
+            by_key = self.scores(k, tables["query"], state)  # (B, H, n, K)
+            query_ids = state.queries[0][0, 0]  # (n, n)
+
+            def both(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                return score + by_query[b, h, i, key_ids[i, j]] + by_key[b, h, j, query_ids[i, j]]
+
+            return attend(q, k, v, score_mod=both)
+
+    return Flex
+
+
+def compare_flex(name: str, options: argparse.Namespace) -> None:
+    """Compare outputs and gradients of tables with those of iRPE's own formulation, in float32."""
+    from vlcli_deit import DeiT
+
+    results = []
+    for one in (name.removeprefix("flex "), name):
+        torch.manual_seed(0)
+        model = DeiT(DataSpec(), size="tiny", image_size=options.size, position=MODELS[one], drop_path=0.0)
+        tables = [parameter for at, parameter in model.named_parameters() if "lookup_table" in at]
+        for table in tables:
+            nn.init.normal_(table, std=0.1)
+        model.to(options.device).train()
+        with torch.set_grad_enabled(options.device != "cpu"):  # a CPU's kernel has no backward pass
+            out = model(torch.randn(2, 3, options.size, options.size).to(options.device))
+        if out.requires_grad:
+            out.square().mean().backward()
+        results.append([out.detach(), *(table.grad for table in tables if table.grad is not None)])
+    apart = max(float((a - b).norm() / a.norm()) for a, b in zip(*results, strict=True))
+    print(
+        f"{name}: the output and gradients of {len(results[0]) - 1} tables differ from iRPE's by {apart:.1e}",
+        flush=True,
+    )
+    if apart > 1e-3:
+        raise SystemExit("they differ: the comparison means nothing")
+
+
 MODELS: dict[str, object] = {
     "none, fused": None,
     "none, explicit": {"name": "explicit"},
@@ -83,6 +136,8 @@ MODELS: dict[str, object] = {
     "huang": {"name": "huang"},
     "sasa": {"name": "sasa"},
     "transformer-xl": {"name": "transformer-xl"},
+    "flex K": {"name": "flex", "sides": KEY},
+    "flex QK": {"name": "flex", "sides": BOTH},
     "naive K": {"name": "naive", "sides": KEY},
     "naive QKV": {"name": "naive", "sides": ALL},
 }
@@ -171,7 +226,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--train", action="store_true", help="forward and backward")
+    parser.add_argument("--train", action=argparse.BooleanOptionalAction, default=False, help="forward and backward")
     parser.add_argument("--memory", action="store_true", help="peak memory of forward and backward instead of time")
     parser.add_argument("--inference", action="store_true", help="with --memory: of the forward pass alone")
     parser.add_argument("--compile", action="store_true")
@@ -182,9 +237,13 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     register("positions", "explicit", Explicit)
     register("positions", "naive", naive_class())
+    register("positions", "flex", flex_class(options.device != "cpu"))
     if options.peak_of:
         print(peak_of(options.peak_of, options))
         return
+    for name in options.models:
+        if name.startswith("flex "):
+            compare_flex(name, options)
     options.train = options.train or (options.memory and not options.inference)
     values = {name: [peak(name, options)] for name in options.models} if options.memory else measure(options)
     if options.json:

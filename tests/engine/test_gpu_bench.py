@@ -27,6 +27,10 @@ def test_every_command_is_whole(piece: gpu.Piece, tiny: bool) -> None:
     assert piece.about <= gpu.LIMIT
 
 
+def test_all_pieces_fit_in_forty_minutes() -> None:
+    assert sum(piece.about for piece in gpu.PIECES) <= 2400 + 180  # both pieces for two GPUs replace nothing
+
+
 def test_names_are_different() -> None:
     assert len({piece.name for piece in gpu.PIECES}) == len(gpu.PIECES)
 
@@ -42,7 +46,10 @@ def test_a_half_written_line_does_not_count_and_does_not_spoil_the_next(tmp_path
     assert [row["piece"] for row in gpu.read(file)] == ["one", "three", "four"]
 
 
-RUN = ("irpe-224-forward", "irpe-384-memory", "lxmert-step", "vlmo-step", "ace-rpe-384", "beam", "extraction", "loader")
+RUN = (
+    *("irpe-224-forward", "irpe-384-memory", "irpe-224-flex", "lxmert-step", "vlmo-step", "ace-rpe-384", "beam"),
+    *("extraction", "loader", "parity", "kill", "ddp", "fsdp2"),
+)
 """Pieces that take seconds at the smallest sizes; compiling and the quickstart's take minutes."""
 
 

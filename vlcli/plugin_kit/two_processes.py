@@ -44,7 +44,7 @@ class Share:
     apart: list[str] = field(default_factory=list)
 
 
-class _Draws(TorchDispatchMode):
+class Draws(TorchDispatchMode):
     """Records which operators draw random numbers; attention counts as one for its dropout, which is 0 here."""
 
     def __init__(self) -> None:
@@ -65,12 +65,12 @@ def share_of(trial: Trial) -> Share:
     """
     with trial.context() as context, rehearse(context, _EXAMPLES) as rehearsal:
         module = rehearsal.module
-        _without_dropout(module)
+        without_dropout(module)
         batch = rehearsal.batch(processes.rank(), processes.world())
         if trial.double:
             module.double()
             batch = batch.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-        with _Draws() as draws:
+        with Draws() as draws:
             result = rehearsal.loss(batch)
         result.total.backward()
         gradients = {
@@ -86,7 +86,7 @@ def share_of(trial: Trial) -> Share:
     return Share({name: float(mean.value()) for name, mean in result.losses.items()}, gradients, apart)
 
 
-def _without_dropout(module: nn.Module) -> None:
+def without_dropout(module: nn.Module) -> None:
     """Set every rate of dropout and stochastic depth to 0: two processes draw other numbers than one."""
     for part in module.modules():
         rates = [name for name, value in vars(part).items() if isinstance(value, float) and "drop" in name]
