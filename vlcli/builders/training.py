@@ -144,17 +144,9 @@ def assemble(context: StageContext) -> Assembly:
     task: Task | None = resolved.built_task
     data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
     needs: InputSpec = without_memory(lambda: build_model(resolved.model or {}, data_spec)).input_spec()
-    if isinstance(config, Pretrain):
-        refuse_held_out(context, resolved.data)
-    readers = open_readers(resolved.data, context.root, context.progress, context.cache)
-    validation = open_readers(config.validation, context.root, cache=context.cache)
-    if task is not None:
-        readers, validation = task.arrange_training(readers), task.arrange(validation)
+    readers, validation = _open_data(context, resolved)
     tokenizer = make_tokenizer(context, resolved.text, plan.bundle, resolved.model) if needs.text else None
-    stores = Stores()
-    if needs.regions or needs.concepts:
-        named = [name for name in config.source if context.kinds.get(name) == "extract" or name.endswith(".h5")]
-        stores = open_stores(context.feature_files(list(config.features) or named), needs)
+    stores = _open_stores(context, needs) if needs.regions or needs.concepts else Stores()
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
@@ -179,12 +171,7 @@ def assemble(context: StageContext) -> Assembly:
     )
     corruptions = [one for name in module.objectives for one in corruptions_of(module, name, data_spec)]
     scored = corruptions if task is None else corruptions_for(task, module)
-    if task is not None:
-        loads = [task.input_spec(needs, training) for training in (True, False)]
-    elif all(objective.text_alone for objective in module.objectives.values()):
-        loads = [replace(needs, regions=False, grid=None, concepts=False, pixels=False)] * 2
-    else:
-        loads = [needs, needs]
+    loads = _loads(task, needs, module)
     order: dict[str, Any] = {"repeats": config.repeats, "curriculum": config.curriculum, "group": config.group}
     return Assembly(
         resolved=resolved,
@@ -197,6 +184,31 @@ def assemble(context: StageContext) -> Assembly:
         transform_spec=transform,
         report=report,
     )
+
+
+def _open_data(context: StageContext, resolved: ResolvedStage) -> tuple[list[Reader], list[Reader]]:
+    """Returns the readers of training and of validation, as the task arranges them."""
+    config, task = context.section(Training), resolved.built_task
+    if isinstance(config, Pretrain):
+        refuse_held_out(context, resolved.data)
+    readers = open_readers(resolved.data, context.root, context.progress, context.cache)
+    validation = open_readers(config.validation, context.root, cache=context.cache)
+    return (readers, validation) if task is None else (task.arrange_training(readers), task.arrange(validation))
+
+
+def _open_stores(context: StageContext, needs: InputSpec) -> Stores:
+    config = context.section(Training)
+    named = [name for name in config.source if context.kinds.get(name) == "extract" or name.endswith(".h5")]
+    return open_stores(context.feature_files(list(config.features) or named), needs)
+
+
+def _loads(task: Task | None, needs: InputSpec, module: TrainingModule) -> list[InputSpec]:
+    """Returns what is loaded of each example in training and in validation."""
+    if task is not None:
+        return [task.input_spec(needs, training) for training in (True, False)]
+    if all(objective.text_alone for objective in module.objectives.values()):
+        needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
+    return [needs, needs]
 
 
 def choose(context: StageContext) -> TrainingPlan:

@@ -57,12 +57,7 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
     tables = results(table, runs)
     folder = table_folder(table, request.output)
     if not request.json_:
-        rows = []
-        for run in runs:
-            scores = [main_metrics(one.metrics) for one in run.outcomes if one.kind == "evaluate" and one.metrics]
-            cells = [run.state, spent(run.seconds), "; ".join(scores), str(run.folder or "-")]
-            rows.append([run.label, *([str(run.seed)] if many else []), *cells])
-        console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
+        _show_runs(runs, many)
     files: list[str] = []
     pages: list[Path] = []
     reported = any(run.resolved is not None and run.resolved.recipe.report for run in runs)
@@ -89,6 +84,15 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
     documents = {name: one.as_dict(folder) for name, one in tables.items()}
     facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
     return code, {**facts, "files": files, **({"reports": [str(page) for page in pages]} if pages else {})}
+
+
+def _show_runs(runs: list[RowRun], many: bool) -> None:
+    rows = []
+    for run in runs:
+        scores = [main_metrics(one.metrics) for one in run.outcomes if one.kind == "evaluate" and one.metrics]
+        cells = [run.state, spent(run.seconds), "; ".join(scores), str(run.folder or "-")]
+        rows.append([run.label, *([str(run.seed)] if many else []), *cells])
+    console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
 
 
 def table_folder(table: RowTable, output: Path) -> Path:

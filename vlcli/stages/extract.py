@@ -13,7 +13,7 @@ from vlcli.data.checks import share_id
 from vlcli.data.files import IMAGE_SUFFIXES, read_text
 from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
-from vlcli.detection.extraction import Share, extract_images
+from vlcli.detection.extraction import ExtractionReport, Share, extract_images
 from vlcli.detection.extractor import Extractor
 from vlcli.detection.jobs import Cluster
 from vlcli.detection.stored_boxes import stored_boxes, stored_labels
@@ -84,15 +84,19 @@ def run(context: StageContext) -> StageResult:
     summary, errors = f"{report.images} images, {report.regions} regions in {STORE}", len(report.errors)
     if errors:
         summary += f", {errors} could not be read (errors.jsonl)"
-        first, file = report.errors[0], context.folder / "errors.jsonl"
-        lacking = f"{errors} of {report.images + errors} pictures are not in the store ({file})"
-        context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
+        _warn_of_errors(report, context)
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(errors)},
         files={"features": STORE} | ({"errors": "errors.jsonl"} if errors else {}),
         notes=[*extractor.notes(), *left_out, summary],
         facts={"provenance": extractor.provenance()},
     )
+
+
+def _warn_of_errors(report: ExtractionReport, context: StageContext) -> None:
+    first, errors = report.errors[0], len(report.errors)
+    lacking = f"{errors} of {report.images + errors} pictures are not in the store ({context.folder / 'errors.jsonl'})"
+    context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
 
 
 def readers_of(context: StageContext) -> list[Reader]:
