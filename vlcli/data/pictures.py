@@ -163,8 +163,12 @@ class _Located(Mapping[str, Path]):
 
 
 def _image_files(readers: Sequence[Reader]) -> Mapping[str, Path]:
-    if any(isinstance(reader.examples(), ColumnExamples) for reader in readers):
-        return _Located(readers)
+    columns = any(isinstance(reader.examples(), ColumnExamples) for reader in readers)
+    return _Located(readers) if columns else collect_images(readers)
+
+
+def collect_images(readers: Sequence[Reader]) -> dict[str, Path]:
+    """Return the image files of all data sets by id, in order. Raises DataError: two files answer to one id."""
     files: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():

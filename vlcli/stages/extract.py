@@ -9,9 +9,9 @@ from typing import Any
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
-from vlcli.data.checks import share_id
 from vlcli.data.files import IMAGE_SUFFIXES, read_text
 from vlcli.data.picture_index import path_id
+from vlcli.data.pictures import collect_images
 from vlcli.data.reader import Reader
 from vlcli.detection.extraction import ExtractionReport, Share, extract_images
 from vlcli.detection.extractor import Extractor
@@ -44,6 +44,9 @@ def run(context: StageContext) -> StageResult:
     listed = listed_images(context)
     readers = readers_of(context) if listed is None else []
     images: Mapping[str, Path | str] = collect_images(readers) if listed is None else listed
+    if not images:
+        folders = ", ".join(str(reader.image_folder) for reader in readers)
+        raise DataError("The data name no picture.", where=folders or str(config.images))
     left_out = [line for reader in readers for line in reader.notes()]  # of pictures too, which are found by now
     boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
@@ -149,18 +152,6 @@ def _cluster(context: StageContext) -> Cluster | None:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
     engine: Callable[..., Cluster] = registry.load("engines", config.engine)
     return engine(config.workers, config.threads or 1, context.device, context.progress)
-
-
-def collect_images(readers: list[Reader]) -> dict[str, Path]:
-    """Returns the image files of all data sets by id, in order."""
-    files: dict[str, Path] = {}
-    for reader in readers:
-        for name, path in reader.image_files().items():
-            if files.setdefault(name, path) != path:
-                raise share_id(name, files[name], path, reader.ids, reader.label)
-    if not files:
-        raise DataError("The data name no picture.", where=", ".join(str(reader.image_folder) for reader in readers))
-    return files
 
 
 def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]) -> tuple[dict[str, BoxList], Labels]:
