@@ -125,11 +125,11 @@ def blamed(kind: str, name: str, target: Any) -> Iterator[None]:
         yield
     except (VlcliError, OSError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise unforeseen(error, kind, name, target) from error
 
 
-def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
+def unforeseen(error: BaseException, kind: str, name: str, target: Any) -> ComponentError:
     """Returns the error for an exception raised by the code of a component, with file and line."""
     own, line = origin(target), blame(error, target)
     where = line if line.rpartition(":")[0] == own.rpartition(":")[0] else own or line

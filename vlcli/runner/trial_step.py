@@ -75,12 +75,12 @@ def trial_step(context: StageContext, reading: Sequence[str] = ()) -> list[Probl
         return [replace(p, key=p.key if p.key.startswith("stages.") else f"{key}.{p.key}") for p in error.problems]
     except VlcliError as error:
         return [Problem.of(key, error)]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return [_unforeseen(context, key, error)]
     return []
 
 
-def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
+def _unforeseen(context: StageContext, key: str, error: BaseException) -> Problem:
     resolved = _resolved(context)
     named = [("models", resolved.model["name"])]  # type: ignore[index]
     named += [("objectives", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
