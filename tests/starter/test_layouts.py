@@ -72,6 +72,10 @@ EXPORTS = {
     ),
     "Label Studio": ("project-1.json", [{"id": 1, "data": {"image": "/data/0.jpg"}, "annotations": [{"result": []}]}]),
     "FiftyOne": ("samples.json", {"samples": [{"filepath": "data/0.jpg", "tags": []}]}),
+    "Create ML": ("a.json", [{"image": "0.jpg", "annotations": [{"label": "cat", "coordinates": {"x": 4, "y": 4}}]}]),
+    "Supervisely": ("ann/0.jpg.json", {"description": "", "tags": [], "size": {"height": 9}, "objects": []}),
+    "Labelbox": ("export.ndjson", '{"data_row": {"external_id": "0.jpg"}, "projects": {}}'),
+    "Argilla": ("records.json", [{"id": 1, "status": "completed", "fields": {"image": "0.jpg"}, "responses": {}}]),
     "Roboflow": ("_annotations.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,9,9,cat,1,1,4,4\n"),
 }
 

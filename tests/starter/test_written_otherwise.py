@@ -137,6 +137,46 @@ def test_parts_that_are_numbers(tmp_path, column, used):
     ) is used
 
 
+def test_words_of_a_column_that_say_one_part_are_read_together_and_those_of_none_are_told(tmp_path):
+    words = ["train", "train_extra", "val", "testA", "testB", "unlabelled"]
+    rows = [[name, answer(n // 6), words[n % 6]] for n, name in enumerate(pictures(tmp_path, 60))]
+    rows_of(tmp_path, "t.csv", ["image", "label", "split"], rows)
+    plan = seen(tmp_path)
+    assert {part: one.examples for part, one in plan.parts.items()} == {"train": 20, "validation": 10, "test": 20}
+    assert "rows whose split is unlabelled are in none of the parts" in plan.notes
+
+
+def test_another_test_is_no_part_and_is_named(tmp_path):
+    names = pictures(tmp_path, 50)
+    for at, part in enumerate(("train", "val", "test", "test_rare", "train_more")):
+        rows_of(tmp_path, f"t_{part}.csv", ["image", "label"], [[n, answer(i)] for i, n in enumerate(names[at::5])])
+    found = look(tmp_path)
+    assert found.sources[0].parts["test"] == {"split": "test"}
+    assert any(line.startswith("t_test_rare.csv") for line in found.aside)
+
+
+def test_corners_in_a_table_without_header_are_boxes(tmp_path):
+    lines = [f"img/{n},1,2,9,8,{kind}" for n in pictures(tmp_path) for kind in ("cow", "bird")]
+    write(tmp_path, "t.csv", "\n".join([*lines, "img/p0.jpg,,,,,"]))
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["boxes"]) == ("detection", ["value2", "value3", "value4", "value5"])
+    assert plan.rows[0].target == "2 boxes: cow, bird"
+
+
+def test_a_column_of_sources_is_no_class_of_boxes(tmp_path):
+    rows = [[n, "[1, 2, 9, 8]", ("usask", "arvalis")[i % 2]] for i, n in enumerate(pictures(tmp_path)) for _ in "ab"]
+    rows_of(tmp_path, "t.csv", ["image_id", "bbox", "source"], rows)
+    assert "box_labels" not in seen(tmp_path).source.columns
+
+
+@pytest.mark.parametrize("column", ["label.responses", "accept"])
+def test_choices_of_annotators_are_classes_and_their_states_are_none(tmp_path, column):  # Argilla, Prodigy
+    state = {"options": [{"id": "CAT", "text": "a cat"}], "label.responses.status": ["submitted"]}
+    rows = [{"image": name, column: [answer(n)], **state} for n, name in enumerate(pictures(tmp_path))]
+    write(tmp_path, "t.json", rows)
+    assert seen(tmp_path).source.entry["label"] == [column]
+
+
 @pytest.mark.parametrize("answers", ["letters", "words", "places"])
 def test_choices_in_columns_of_their_own(tmp_path, answers):
     rows = []

@@ -100,7 +100,7 @@ def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]
     if not others:
         return [record]
     repeat = all("trainval" in one.lower() for one in others)
-    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no name of a part"
+    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no part of their own"
     return [record, _unused(others, f"{comma_list(others, 4)}: {why}: not read")]
 
 
@@ -165,7 +165,10 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         words = list(map(str, table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(list(dict.fromkeys(words))).items()}
         named = named or parts_by(words, meaning.split)
-        record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
+        record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items()}
+        taken = {word for some in named.values() for word in as_list(some)}
+        if record.parts and (rest := sorted({*words} - taken)):
+            record.notes.append(f"rows whose {meaning.split} is {comma_list(rest, 4)} are in none of the parts")
         record.reasons["parts"] = f"the column {meaning.split} names the parts"
     if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
         entry["language"] = "other"
