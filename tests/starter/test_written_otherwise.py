@@ -14,6 +14,7 @@ from vlcli.data.readers.coco import CocoCaptions
 from vlcli.data.readers.image_classes import OxfordPets
 from vlcli.data.readers.questions import GQA, VGRegions
 from vlcli.data.readers.vqa import VQA
+from vlcli.data.recognition.pictures import Pictures
 from vlcli.errors import DataError, VlcliError
 from vlcli.starter.look import look
 from vlcli.starter.seen import box_files
@@ -161,6 +162,22 @@ def test_corners_in_a_table_without_header_are_boxes(tmp_path):
     plan = seen(tmp_path)
     assert (plan.goal, plan.source.columns["boxes"]) == ("detection", ["value2", "value3", "value4", "value5"])
     assert plan.rows[0].target == "2 boxes: cow, bird"
+
+
+def test_flags_of_which_each_row_has_one_are_told(tmp_path):
+    rows = [[n, *(int(at % 3 == kind) for kind in range(3))] for at, n in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "t.csv", ["image", "MEL", "NV", "BCC"], rows)
+    assert any(note.startswith("each row has one of the classes") for note in seen(tmp_path).notes)
+
+
+def test_columns_of_pixels_are_not_tried_in_pairs(tmp_path, monkeypatch):
+    asked, names = [], pictures(tmp_path)
+    monkeypatch.setattr(Pictures, "named_by", lambda self, column, *rest, **more: asked.append(column))
+    header = ["label", *(f"pixel{n}" for n in range(200))]
+    rows_of(tmp_path, "t.csv", header, [[at % 3, *[at] * 200] for at in range(len(names))])
+    with pytest.raises(DataError):
+        look(tmp_path)
+    assert len(asked) < 2000
 
 
 def test_a_column_of_sources_is_no_class_of_boxes(tmp_path):

@@ -21,13 +21,11 @@ def missing(reader: Any, file: Path) -> DataError:
 
 def senseless(reader: Any, error: Exception) -> DataError:
     """Make the error for files at which a reader raised an unexpected exception."""
-    return DataError(
-        f"The reader {reader.label} makes no sense of its files.",
-        where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
-        got=f"{type(error).__name__}: {str(error)[:200]}",
-        expected="files of the format that it documents",
-        hint=f"the reader ({origin(type(reader))}) stopped at {blame(error, type(reader))}; -vv shows the traceback",
-    )
+    what = f"The reader {reader.label} makes no sense of its files."
+    where = ", ".join(map(str, reader.files()[:3])) or str(reader.root)
+    got = f"{type(error).__name__}: {str(error)[:200]}"
+    hint = f"the reader ({origin(type(reader))}) stopped at {blame(error, type(reader))}; -vv shows the traceback"
+    return DataError(what, where=where, got=got, expected="files of the format that it documents", hint=hint)
 
 
 def checked(example: Example) -> Example:

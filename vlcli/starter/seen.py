@@ -157,8 +157,7 @@ def exports(folder: Folder) -> dict[str, list[str]]:
     """Claim and return files in formats of annotation tools that no reader reads, by tool."""
     tools = ((_tool_of(folder, name), name) for name in folder.files("*.json", "*.ndjson", "*.csv", "*.xml", "*.txt"))
     files = grouped((tool, name) for tool, name in tools if tool)
-    for names in files.values():
-        folder.claim(names)
+    folder.claim(chain(*files.values()))
     return files
 
 
@@ -257,7 +256,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
 def _only_exported(folder: Folder, tool: str, names: Sequence[str]) -> DataError:
     what, got = f"The annotations are an export of {tool}, which no reader reads.", comma_list(names, 1)
     expected = "labelled boxes in COCO's format, or in that of Pascal VOC or YOLO; or a table with a column of classes"
-    hint = f"export boxes as COCO, or classes as a table ({_HOW[tool]}), put it beside the pictures, and call init again"
+    hint = f"export boxes as COCO, or classes as a table ({_HOW[tool]}), put it with the pictures, and call init again"
     return DataError(what, where=str(folder.root), got=got, expected=expected, hint=hint)
 
 
@@ -338,16 +337,12 @@ def check_columns(folder: Folder) -> None:
 
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
     """Make the error for a folder from which nothing can be learnt."""
-    return DataError(
-        "Nothing in this folder says what its pictures show.",
-        where=str(folder.root),
-        got="; ".join([f"{len(folder.pictures):,} pictures", *aside[:6]]),
-        expected="a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
-        "of labels, or questions and answers; or a folder of pictures for each class",
-        hint=f"correct {next(iter(folder.unread))}, and call init again"
-        if folder.unread
-        else "write e.g. captions.csv with the columns image,text, and call init again",
-    )
+    what, got = "Nothing in this folder says what its pictures show.", f"{len(folder.pictures):,} pictures"
+    expected = "a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
+    expected += "of labels, or questions and answers; or a folder of pictures for each class"
+    correct = [f"correct {name}" for name in folder.unread] or ["write e.g. captions.csv with the columns image,text"]
+    hint = f"{correct[0]}, and call init again"
+    return DataError(what, where=str(folder.root), got="; ".join([got, *aside[:6]]), expected=expected, hint=hint)
 
 
 def no_pictures(folder: Folder) -> DataError:
@@ -362,10 +357,6 @@ def no_pictures(folder: Folder) -> DataError:
     elif tables:
         out = f"{root.resolve().name}-unpacked"
         hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
-    return DataError(
-        "The folder holds no pictures.",
-        where=str(root),
-        got=comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders",
-        expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
-        hint=hint,
-    )
+    got = comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders"
+    expected = "files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders"
+    return DataError("The folder holds no pictures.", where=str(root), got=got, expected=expected, hint=hint)

@@ -148,7 +148,7 @@ _PHRASE = re.compile(r"\[/EN#\d+\S* ([^][]*)\]")  # Flickr30k Entities: [/EN#1/p
 def _rows(path: Path, folder: Path) -> list[dict[str, Any]]:
     if path.suffix == ".xml":
         objects = voc_root(path).findall("object")
-        rows = [{part.tag: part.text.strip() for part in item.iter() if part.text} for item in objects]
+        rows: list[dict[str, Any]] = [{at.tag: at.text.strip() for at in item.iter() if at.text} for item in objects]
     elif path.suffix == ".json":
         rows = [files.read_json(path)]
     else:

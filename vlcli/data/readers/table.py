@@ -311,14 +311,11 @@ class Table(SplitFileReader):
         if absent or not ({*pictures, self.columns["text"]} & set(row)):
             close = [one for name in absent for one in difflib.get_close_matches(name, map(str, row), n=1)]
             meant = f"; did you mean {' and '.join(map(repr, close))}?" if close else ""
-            raise DataError(
-                "The table lacks a column.",
-                where=where,
-                got=", ".join(shown(str(name), 60).strip("'") for name in list(row)[:MOST_NAMED]),
-                expected=", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}",
-                hint=f"name the columns, e.g. image=file text=caption{meant}"
-                + ("" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"),
-            )
+            meant += "" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"
+            got = ", ".join(shown(str(name), 60).strip("'") for name in list(row)[:MOST_NAMED])
+            expected = ", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}"
+            hint = f"name the columns, e.g. image=file text=caption{meant}"
+            raise DataError("The table lacks a column.", where=where, got=got, expected=expected, hint=hint)
 
     def _example(self, row: dict[str, Any], where: str, number: int) -> Example:
         cell = {role: row.get(column) for role, column in self.columns.items()}

@@ -162,7 +162,7 @@ def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numb
     sides = [number for values in numbers.values() for value in values for number in as_list(value)]
     sources = meaning.pictures.sources if meaning.pictures else ()
     names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
-    said = grouped((name, repr(row.get(meaning.boxes or ""))) for name, row in zip(names, table.rows, strict=False))
+    said = grouped((name, repr(row.get(str(meaning.boxes)))) for name, row in zip(names, table.rows, strict=False))
     if meaning.boxes and meaning.text and not meaning.answers and any(len({*some}) > 1 for some in said.values()):
         one = "an expression has one box, as four columns or a list of four numbers"
         meaning.unclear = f"{meaning.boxes} are other boxes in each row of a picture, and {one}"
@@ -294,10 +294,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     found = {name: pictures.named_by(name, values, beside, part) for name, values in able.items()}
     namings = {name: one for name, one in found.items() if one is not None}
     naming = None if wanted else _in_folders(table, pictures, left, namings)
-    if naming is None and namings:
-        naming = _by_names(table, left, namings, wanted)
-    elif naming is None:
-        naming = _by_parts(pictures, able, beside, wanted)
+    if naming is None:
+        naming = _by_names(table, left, namings, wanted) if namings else _by_parts(pictures, able, beside, wanted)
     for source in naming.sources if naming else ():
         fields = re.findall(r"{([^{}:]+)", source) or [source]
         for name in fields:
@@ -308,14 +306,13 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
 
 def _in_folders(table: TableFile, pictures: Pictures, left: Left, namings: Mapping[str, Naming]) -> Naming | None:
     """Return how a column of folders and one of names name more pictures than any column does."""
-    if any(one.share == 1 and not one.also and not one.ambiguous for one in namings.values()):
+    clear = [one for one in namings.values() if not one.ambiguous]
+    if any(one.share == 1 and not one.also for one in clear):
         return None
     words = [name for name in left if cells.count_words(left[name]) < 3]
     both = pictures.by_two_columns(table.rows, words, table.path.parent)
-    worse = both is not None and all(
-        both.share > one.share or one.ambiguous or (one.also and not both.also) for one in namings.values()
-    )
-    return both if worse else None
+    better = both and all(both.share > one.share or (one.also and not both.also) for one in clear)
+    return both if better else None
 
 
 def _by_names(table: TableFile, left: Left, namings: Mapping[str, Naming], wanted: str | None) -> Naming | None:
@@ -330,10 +327,8 @@ def _by_names(table: TableFile, left: Left, namings: Mapping[str, Naming], wante
     files = [name for name in ranked if is_hinted("picture", name) or name in exact or _are_files(left.get(name, []))]
     pair = sorted([name for name in files if namings[name].share > 0.5][:2], key=table.columns.index)
     folders = {namings[name].folder for name in pair}
-    # an id beside a file name names the same picture
-    if len(pair) == 2 > len(folders) and all(
-        len({image_id(str(row.get(one))) for one in pair}) == 2 for row in table.rows[:100]
-    ):
+    same = any(len({image_id(str(row.get(one))) for one in pair}) < 2 for row in table.rows[:100])  # an id beside it
+    if len(pair) == 2 > len(folders) and not same:
         return Naming(tuple(pair), folders.pop(), min(namings[name].share for name in pair))
     return namings[ranked[0]]
 
