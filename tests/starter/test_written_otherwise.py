@@ -180,6 +180,25 @@ def test_columns_of_pixels_are_not_tried_in_pairs(tmp_path, monkeypatch):
     assert len(asked) < 2000
 
 
+def test_keypoints_of_the_pictures_of_coco_are_left_aside(tmp_path):
+    names = pictures(tmp_path)
+    for at, part in enumerate(("train2017", "val2017")):
+        rows = [{"id": 2 * n + at, "file_name": name} for n, name in enumerate(names[at::2])]
+        notes = [{"id": row["id"], "image_id": row["id"], "category_id": 1, "bbox": [1, 2, 6, 5]} for row in rows]
+        document = {"images": rows, "annotations": notes, "categories": [{"id": 1, "name": "person"}]}
+        for kind in ("instances", "person_keypoints"):
+            write(tmp_path, f"annotations/{kind}_{part}.json", document)
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.entry["file"]) == ("detection", "annotations/instances_{split}2017.json")
+    assert sum(line.startswith("annotations/person_keypoints") for line in plan.aside) == 2
+
+
+def test_classes_of_the_training_folder_hold_no_further_folders(tmp_path):
+    photos(tmp_path, [f"train/{kind}/{kind}{n}.jpg" for kind in ("ants", "bees") for n in range(20)])
+    photos(tmp_path, [f"test/{n}.jpg" for n in range(12)])
+    assert not any("count for nothing" in note for note in seen(tmp_path).notes)
+
+
 def test_a_column_of_sources_is_no_class_of_boxes(tmp_path):
     rows = [[n, "[1, 2, 9, 8]", ("usask", "arvalis")[i % 2]] for i, n in enumerate(pictures(tmp_path)) for _ in "ab"]
     rows_of(tmp_path, "t.csv", ["image_id", "bbox", "source"], rows)

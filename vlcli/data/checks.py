@@ -105,13 +105,9 @@ def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], E
 
 def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataError:
     """Make the error for an id that two rows have."""
-    return DataError(
-        f"Two rows have the {what} {shown(key)}.",
-        where=where,
-        got=got,
-        expected=f"a {what} of its own for every row",
-        hint=hint or "files merged of several sets need new ids; of a row that stands twice, delete one",
-    )
+    hint = hint or "files merged of several sets need new ids; of a row that stands twice, delete one"
+    expected = f"a {what} of its own for every row"
+    return DataError(f"Two rows have the {what} {shown(key)}.", where=where, got=got, expected=expected, hint=hint)
 
 
 # The longest sentence; a longer one is no sentence but a file read as one.
