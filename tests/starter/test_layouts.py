@@ -133,7 +133,7 @@ READ_IN_PART = {
         ("cut", name)
         for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")
     ),
-    ("cut", "yolo_of_another_name"),
+    *(("cut", name) for name in ("yolo_of_another_name", "cifar_of_kaggle", "imagenet_of_kaggle", "places")),
     *(("cut", name) for name in ("captions_in_text_and_table", "flickr8k_cn")),
 }
 """Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""
