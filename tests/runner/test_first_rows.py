@@ -38,6 +38,7 @@ def folder(tmp_path, monkeypatch):
     for number in range(6):
         Image.new("RGB", (40, 40), (number * 40, 0, 0)).save(tmp_path / f"images/p{number}.png")
         rows.append({"pic": f"p{number}.png", "said": "a red wall", "kind": number % 2, "lost": f"q{number}.png"})
+        rows[-1]["twin"] = f"p{5 - number}.png"
         rows[-1]["maybe"] = "a red wall" if number % 3 else None
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "latin.csv").write_bytes("image,text\np0.png,caf\xe9\n".encode("latin-1"))
@@ -96,6 +97,11 @@ FAULTS = {
     "some without text": ({"read": GOOD.replace("said", "maybe")}, "2 of 6 examples without a sentence", "example 1"),
     "wrong text column": ({"read": GOOD.replace("said", "sayed")}, "lacks a column", "t.jsonl:1"),
     "no label column": ({"judged": GOOD.replace(", label: kind", "")}, "number of labels is not known", "label"),
+    "two pictures": (
+        {"judged": GOOD.replace("image: pic", "image: [pic, twin]")},
+        "The objective classification reads fewer pictures of an example",
+        "2 in one example",
+    ),
     "no answers": ({"task": "vqa"}, "no answer to choose from", "answers"),
     "not UTF-8": ({"read": "{name: csv, file: latin.csv}"}, "not UTF-8", "latin.csv"),
 }

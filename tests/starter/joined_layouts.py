@@ -212,9 +212,9 @@ def types_of_answers_first(root: Path) -> None:
         write(root, f"VQA-E_{part}_set.json", rows)
 
 
-@layout("vqa", "rsvqa", counts={"train": 30, "validation": 10, "test": 20})
+@layout("vqa", "rsvqa", counts={"train": 30, "validation": 10, "test": 10})
 def rsvqa_hr(root: Path) -> None:
-    """RSVQA, high resolution: two test parts, and a file of the questions of all parts."""
+    """RSVQA, high resolution: two tests, of which ``test`` is the part, and a file of the questions of all parts."""
     photos(root, [f"Data/{n}.png" for n in range(60)])
     named = (
         ("_split_train_", 0, 30),

@@ -56,4 +56,46 @@ def path_vqa(root: Path) -> None:
         (root / f"qas/{part}/{part}_qa.pkl").write_bytes(pickle.dumps(rows))
 
 
+@layout("referring", "side-files", total=60, columns={"text": "description"}, weights=True)
+def dior_rsvg(root: Path) -> None:
+    """DIOR-RSVG: Pascal VOC's XML, with a description in each object."""
+    photos(root, [f"JPEGImages/{n:05}.jpg" for n in range(30)])
+    corners = {"xmin": 2, "ymin": 3, "xmax": 9, "ymax": 8}
+    sides = "".join(f"<{side}>{at}</{side}>" for side, at in corners.items())
+    for n in range(30):
+        said = (f"<description>{sentence(2 * n + k)}</description></object>" for k in range(2))
+        objects = "".join(f"<object><name>ship</name><bndbox>{sides}</bndbox>{text}" for text in said)
+        write(root, f"Annotations/{n:05}.xml", f"<annotation><filename>{n:05}.jpg</filename>{objects}</annotation>")
+
+
+@layout("image-classification", "csv", total=30, columns={"image": "id", "label": "label"})
+def cifar_of_kaggle(root: Path) -> None:
+    """CIFAR-10 on Kaggle: numbers that name pictures of train/ and of test/."""
+    photos(root, [f"{part}/{n}.png" for part in ("train", "test") for n in range(1, 31)])
+    for file in ("trainLabels.csv", "sampleSubmission.csv"):
+        write(root, file, "id,label\n" + "".join(f"{n},{answer(n)}\n" for n in range(1, 31)))
+
+
+@layout("image-classification", "csv", counts={"train": 30, "test": 10}, columns={"label": "value"})
+def places(root: Path) -> None:
+    """Places365: classes by number, and a test without classes."""
+    names = {part: [f"{part}_{n:08}.jpg" for n in range(30)] for part in ("train", "val", "test")}
+    photos(root, [f"{part}/{name}" for part, some in names.items() for name in some])
+    for part, some in names.items():
+        lines = [name if part == "test" else f"{name} {n % 3}" for n, name in enumerate(some)]
+        write(root, f"places365_{part}.txt", "\n".join(lines[: None if part == "train" else 10]))
+
+
+@layout("image-classification", "imagenet", counts={"train": 30, "test": 10})
+def imagenet_of_kaggle(root: Path) -> None:
+    """ILSVRC on Kaggle: folders of classes, flat pictures of val, and tables of classes and boxes."""
+    kinds = ("n01440764", "n01443537")
+    tables = {"train": [f"{kinds[n % 2]}_{n}" for n in range(30)], "val": [f"ILSVRC2012_val_{n:08}" for n in range(10)]}
+    for part, names in tables.items():
+        homes = [f"{part}/{name.split('_')[0]}" if part == "train" else part for name in names]
+        photos(root, [f"ILSVRC/Data/CLS-LOC/{home}/{n}.JPEG" for home, n in zip(homes, names, strict=True)])
+        rows = [f"{name},{kinds[n % 2]} 1 2 9 8 " for n, name in enumerate(names)]
+        write(root, f"LOC_{part}_solution.csv", "\n".join(["ImageId,PredictionString", *rows]))
+
+
 SIDE = sorted(set(LAYOUTS) - BEFORE)

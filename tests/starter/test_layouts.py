@@ -72,6 +72,10 @@ EXPORTS = {
     ),
     "Label Studio": ("project-1.json", [{"id": 1, "data": {"image": "/data/0.jpg"}, "annotations": [{"result": []}]}]),
     "FiftyOne": ("samples.json", {"samples": [{"filepath": "data/0.jpg", "tags": []}]}),
+    "Create ML": ("a.json", [{"image": "0.jpg", "annotations": [{"label": "cat", "coordinates": {"x": 4, "y": 4}}]}]),
+    "Supervisely": ("ann/0.jpg.json", {"description": "", "tags": [], "size": {"height": 9}, "objects": []}),
+    "Labelbox": ("export.ndjson", '{"data_row": {"external_id": "0.jpg"}, "projects": {}}'),
+    "Argilla": ("records.json", [{"id": 1, "status": "completed", "fields": {"image": "0.jpg"}, "responses": {}}]),
     "Roboflow": ("_annotations.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,9,9,cat,1,1,4,4\n"),
 }
 
@@ -129,7 +133,7 @@ READ_IN_PART = {
         ("cut", name)
         for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")
     ),
-    ("cut", "yolo_of_another_name"),
+    *(("cut", name) for name in ("yolo_of_another_name", "cifar_of_kaggle", "imagenet_of_kaggle", "places")),
     *(("cut", name) for name in ("captions_in_text_and_table", "flickr8k_cn")),
 }
 """Lists of which the first half is as good a list; what is missing shows in the counts that init prints."""

@@ -190,7 +190,20 @@ def _uploads(root: Path, names: list[str]) -> None:  # Label Studio's numbers of
     rows_of(root, "t.csv", ["id", "image", "question", "answer"], rows)
 
 
+def _phrases(root: Path, names: list[str]) -> None:  # PhraseCut
+    texts = {"walking people": [[2, 3, 9, 8]], "black shirt": [[1, 1, 9, 9], [4, 4, 9, 9]]}
+    rows = [{"image": n, "phrase": text, "instance_boxes": boxes} for n in names for text, boxes in texts.items()]
+    write(root, "refer.json", rows)
+
+
+def _shares(root: Path, names: list[str]) -> None:  # AutoML
+    lines = [f"TRAIN,{n},{kind},0.1,0.2,,,0.5,0.6,," for n in names for kind in ("rose", "tulip")]
+    write(root, "import.csv", "\n".join(lines))
+
+
 UNCLEAR = [
+    (_phrases, "instance_boxes are other boxes in each row of a picture, and an expression has one box"),
+    (_shares, "value4, value5, value8, value9 hold boxes as shares of the picture: write them in pixels"),
     (_edits, "a sentence about two pictures (target and candidate) needs a column of labels"),
     (_kinds, "question holds questions, and no column their answers"),
     (_long, "nothing can be learnt from it; as captions they can be: --text answer"),

@@ -14,6 +14,7 @@ from vlcli.data.readers.coco import CocoCaptions
 from vlcli.data.readers.image_classes import OxfordPets
 from vlcli.data.readers.questions import GQA, VGRegions
 from vlcli.data.readers.vqa import VQA
+from vlcli.data.recognition.pictures import Pictures
 from vlcli.errors import DataError, VlcliError
 from vlcli.starter.look import look
 from vlcli.starter.seen import box_files
@@ -135,6 +136,81 @@ def test_parts_that_are_numbers(tmp_path, column, used):
     assert (
         {part: one.examples for part, one in plan.parts.items()} == {"train": 28, "validation": 6, "test": 6}
     ) is used
+
+
+def test_words_of_a_column_that_say_one_part_are_read_together_and_those_of_none_are_told(tmp_path):
+    words = ["train", "train_extra", "val", "testA", "testB", "unlabelled"]
+    rows = [[name, answer(n // 6), words[n % 6]] for n, name in enumerate(pictures(tmp_path, 60))]
+    rows_of(tmp_path, "t.csv", ["image", "label", "split"], rows)
+    plan = seen(tmp_path)
+    assert {part: one.examples for part, one in plan.parts.items()} == {"train": 20, "validation": 10, "test": 20}
+    assert "rows whose split is unlabelled are in none of the parts" in plan.notes
+
+
+def test_another_test_is_no_part_and_is_named(tmp_path):
+    names = pictures(tmp_path, 50)
+    for at, part in enumerate(("train", "val", "test", "test_rare", "train_more")):
+        rows_of(tmp_path, f"t_{part}.csv", ["image", "label"], [[n, answer(i)] for i, n in enumerate(names[at::5])])
+    found = look(tmp_path)
+    assert found.sources[0].parts["test"] == {"split": "test"}
+    assert any(line.startswith("t_test_rare.csv") for line in found.aside)
+
+
+def test_corners_in_a_table_without_header_are_boxes(tmp_path):
+    lines = [f"img/{n},1,2,9,8,{kind}" for n in pictures(tmp_path) for kind in ("cow", "bird")]
+    write(tmp_path, "t.csv", "\n".join([*lines, "img/p0.jpg,,,,,"]))
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["boxes"]) == ("detection", ["value2", "value3", "value4", "value5"])
+    assert plan.rows[0].target == "2 boxes: cow, bird"
+
+
+def test_flags_of_which_each_row_has_one_are_told(tmp_path):
+    rows = [[n, *(int(at % 3 == kind) for kind in range(3))] for at, n in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "t.csv", ["image", "MEL", "NV", "BCC"], rows)
+    assert any(note.startswith("each row has one of the classes") for note in seen(tmp_path).notes)
+
+
+def test_columns_of_pixels_are_not_tried_in_pairs(tmp_path, monkeypatch):
+    asked, names = [], pictures(tmp_path)
+    monkeypatch.setattr(Pictures, "named_by", lambda self, column, *rest, **more: asked.append(column))
+    header = ["label", *(f"pixel{n}" for n in range(200))]
+    rows_of(tmp_path, "t.csv", header, [[at % 3, *[at] * 200] for at in range(len(names))])
+    with pytest.raises(DataError):
+        look(tmp_path)
+    assert len(asked) < 2000
+
+
+def test_keypoints_of_the_pictures_of_coco_are_left_aside(tmp_path):
+    names = pictures(tmp_path)
+    for at, part in enumerate(("train2017", "val2017")):
+        rows = [{"id": 2 * n + at, "file_name": name} for n, name in enumerate(names[at::2])]
+        notes = [{"id": row["id"], "image_id": row["id"], "category_id": 1, "bbox": [1, 2, 6, 5]} for row in rows]
+        document = {"images": rows, "annotations": notes, "categories": [{"id": 1, "name": "person"}]}
+        for kind in ("instances", "person_keypoints"):
+            write(tmp_path, f"annotations/{kind}_{part}.json", document)
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.entry["file"]) == ("detection", "annotations/instances_{split}2017.json")
+    assert sum(line.startswith("annotations/person_keypoints") for line in plan.aside) == 2
+
+
+def test_classes_of_the_training_folder_hold_no_further_folders(tmp_path):
+    photos(tmp_path, [f"train/{kind}/{kind}{n}.jpg" for kind in ("ants", "bees") for n in range(20)])
+    photos(tmp_path, [f"test/{n}.jpg" for n in range(12)])
+    assert not any("count for nothing" in note for note in seen(tmp_path).notes)
+
+
+def test_a_column_of_sources_is_no_class_of_boxes(tmp_path):
+    rows = [[n, "[1, 2, 9, 8]", ("usask", "arvalis")[i % 2]] for i, n in enumerate(pictures(tmp_path)) for _ in "ab"]
+    rows_of(tmp_path, "t.csv", ["image_id", "bbox", "source"], rows)
+    assert "box_labels" not in seen(tmp_path).source.columns
+
+
+@pytest.mark.parametrize("column", ["label.responses", "accept"])
+def test_choices_of_annotators_are_classes_and_their_states_are_none(tmp_path, column):  # Argilla, Prodigy
+    state = {"options": [{"id": "CAT", "text": "a cat"}], "label.responses.status": ["submitted"]}
+    rows = [{"image": name, column: [answer(n)], **state} for n, name in enumerate(pictures(tmp_path))]
+    write(tmp_path, "t.json", rows)
+    assert seen(tmp_path).source.entry["label"] == [column]
 
 
 @pytest.mark.parametrize("answers", ["letters", "words", "places"])

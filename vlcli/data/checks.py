@@ -21,13 +21,11 @@ def missing(reader: Any, file: Path) -> DataError:
 
 def senseless(reader: Any, error: Exception) -> DataError:
     """Make the error for files at which a reader raised an unexpected exception."""
-    return DataError(
-        f"The reader {reader.label} makes no sense of its files.",
-        where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
-        got=f"{type(error).__name__}: {str(error)[:200]}",
-        expected="files of the format that it documents",
-        hint=f"the reader ({origin(type(reader))}) stopped at {blame(error, type(reader))}; -vv shows the traceback",
-    )
+    what = f"The reader {reader.label} makes no sense of its files."
+    where = ", ".join(map(str, reader.files()[:3])) or str(reader.root)
+    got = f"{type(error).__name__}: {str(error)[:200]}"
+    hint = f"the reader ({origin(type(reader))}) stopped at {blame(error, type(reader))}; -vv shows the traceback"
+    return DataError(what, where=where, got=got, expected="files of the format that it documents", hint=hint)
 
 
 def checked(example: Example) -> Example:
@@ -107,13 +105,9 @@ def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], E
 
 def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataError:
     """Make the error for an id that two rows have."""
-    return DataError(
-        f"Two rows have the {what} {shown(key)}.",
-        where=where,
-        got=got,
-        expected=f"a {what} of its own for every row",
-        hint=hint or "files merged of several sets need new ids; of a row that stands twice, delete one",
-    )
+    hint = hint or "files merged of several sets need new ids; of a row that stands twice, delete one"
+    expected = f"a {what} of its own for every row"
+    return DataError(f"Two rows have the {what} {shown(key)}.", where=where, got=got, expected=expected, hint=hint)
 
 
 # The longest sentence; a longer one is no sentence but a file read as one.

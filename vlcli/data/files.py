@@ -180,14 +180,11 @@ def _one_document(path: Path, encoding: str) -> DataError | None:
         content = json.loads(read_text(path, encoding))
     except (ValueError, RecursionError):
         return None
-    return DataError(
-        "The file is one JSON document, not JSON lines.",
-        where=str(path),
-        got=_name(type(content)),
-        expected="an object a line, without commas between them",
-        hint=f"read it with the reader json: {{name: json, file: {path.name}}}"
-        + (f"; or: jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(content, list) else ""),
-    )
+    hint = f"read it with the reader json: {{name: json, file: {path.name}}}"
+    if isinstance(content, list):
+        hint += f"; or: jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}"
+    what, expected = "The file is one JSON document, not JSON lines.", "an object a line, without commas between them"
+    return DataError(what, where=str(path), got=_name(type(content)), expected=expected, hint=hint)
 
 
 def parse_json(text: str, where: str, one_line: bool = False) -> Any:
@@ -266,9 +263,8 @@ def records_of(content: Any, where: str) -> list[Any]:
             return [dict(zip(content, cells, strict=True)) for cells in zip(*columns, strict=True)]
         if _are_objects(content.values()) and set.intersection(*map(set, islice(content.values(), 2))):
             return [{"key": key} | row for key, row in content.items()]
-    raise DataError(
-        "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
-    )
+    got, expected = type(content).__name__, "a list of objects"
+    raise DataError("The JSON document holds no table.", where=where, got=got, expected=expected)
 
 
 def _asked(content: dict[str, Any]) -> list[dict[str, Any]]:

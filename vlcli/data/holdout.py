@@ -93,14 +93,10 @@ def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int
         try:
             chosen = _drawn(set(groups), kind, rest.split(":"))
         except ValueError:
-            raise DataError(
-                "It is not clear which part of the data is meant.",
-                where="take",
-                got=take,
-                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE, not-in:FILE or "
-                "named:PATTERN; several joined by ' & '",
-                hint="a share has a point, e.g. first:0.9",
-            ) from None
+            what, hint = "It is not clear which part of the data is meant.", "a share has a point, e.g. first:0.9"
+            expected = "first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE, not-in:FILE or "
+            expected += "named:PATTERN; several joined by ' & '"
+            raise DataError(what, where="take", got=take, expected=expected, hint=hint) from None
     wanted = kind in ("first", "between", "in", "named")
     return [row for row, group in enumerate(groups) if (group in chosen) is wanted]
 

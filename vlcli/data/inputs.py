@@ -112,13 +112,10 @@ class Images:
         where, kind, action = str(self.pictures.files.get(first, "concepts")), "a picture", "check `root` and `images`"
         if self.needs.regions and self.store is not None and self.store.missing([first]):
             where, kind, action = f"the feature store {self.store.where}", "features", self.store.hint
-        return DataError(
-            f"{len(absent)} of {total} images of {label} are missing, the first is {first!r}.",
-            where=where,
-            got=", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else ""),
-            expected=f"{kind} for every image the data name",
-            hint=f"{action}; or leave these examples out: missing=drop",
-        )
+        what = f"{len(absent)} of {total} images of {label} are missing, the first is {first!r}."
+        got = ", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else "")
+        hint = f"{action}; or leave these examples out: missing=drop"
+        return DataError(what, where=where, got=got, expected=f"{kind} for every image the data name", hint=hint)
 
 
 def fill_regions(image: ImageSample, record: Record) -> None:
@@ -235,26 +232,20 @@ def check_sources(
     words = concepts.words if needs.concepts and concepts is not None else ()
     if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
         different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
-        raise DataError(
-            "The concepts are numbered in another way than the model knows them.",
-            where="the store of concepts",
-            got=f"{len(words)} words; {different}",
-            expected=f"{len(data_spec.concepts)} words, as the model was built",
-            hint="extract with the concept model that the training used",
-        )
+        what = "The concepts are numbered in another way than the model knows them."
+        got, expected = f"{len(words)} words; {different}", f"{len(data_spec.concepts)} words, as the model was built"
+        hint = "extract with the concept model that the training used"
+        raise DataError(what, where="the store of concepts", got=got, expected=expected, hint=hint)
     if not needs.regions:
         return
     if store is None:
         hint = "add an extract stage, or name a store: features=FILE"
         raise DataError("The model reads region features, and there is no store of them.", hint=hint)
     if data_spec is not None and len(store) and store.dim != data_spec.region_dim:
-        raise DataError(
-            "The features are not as wide as the model takes them.",
-            where=store.where,
-            got=f"{store.dim} numbers a region",
-            expected=f"{data_spec.region_dim}, as the model was built",
-            hint="extract with the extractor the model was trained on, or train a new model",
-        )
+        what, got = "The features are not as wide as the model takes them.", f"{store.dim} numbers a region"
+        hint = "extract with the extractor the model was trained on, or train a new model"
+        expected = f"{data_spec.region_dim}, as the model was built"
+        raise DataError(what, where=store.where, got=got, expected=expected, hint=hint)
 
 
 def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, dropped: int) -> None:
@@ -264,10 +255,7 @@ def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, drop
     numbers, rows = np.unique(image_counts(examples), return_index=True)
     counts = {count: examples[row].key for row, count in sorted(zip(rows.tolist(), numbers.tolist(), strict=True))}
     if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
-        raise DataError(
-            "The examples have different numbers of images.",
-            where=names,
-            got=", ".join(f"{key!r} has {count}" for count, key in counts.items()),
-            expected="the same number for all data of one stage",
-            hint="give each kind of data a stage of its own",
-        )
+        what = "The examples have different numbers of images."
+        got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
+        expected = "the same number for all data of one stage"
+        raise DataError(what, where=names, got=got, expected=expected, hint="give each kind of data a stage of its own")

@@ -152,10 +152,7 @@ def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[
     if wrong:
         some = "; ".join(f"{name} ({file})" for name, file in list(wrong.items())[:5])
         count = f"{len(wrong):,} image" + ("" if len(wrong) == 1 else "s")
-        raise DataError(
-            "Pre-training data show images of a test or minival split.",
-            where=", ".join(map(str, where)),
-            got=f"{count}: {some}" + (" ..." if len(wrong) > 5 else ""),
-            expected="no image that is held out",
-            hint="leave them out, e.g. make the files anew: vlcli data aggregate ROOT",
-        )
+        what = "Pre-training data show images of a test or minival split."
+        got, expected = f"{count}: {some}" + (" ..." if len(wrong) > 5 else ""), "no image that is held out"
+        hint = "leave them out, e.g. make the files anew: vlcli data aggregate ROOT"
+        raise DataError(what, where=", ".join(map(str, where)), got=got, expected=expected, hint=hint)

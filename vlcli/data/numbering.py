@@ -23,11 +23,10 @@ def _common(readers: Sequence[Any], lists: list[tuple[str, ...]], what: str, hin
     longest = max(lists, key=len, default=())
     for reader, names in zip(readers, lists, strict=True):
         if names != longest[: len(names)]:
-            raise DataError(
-                f"Two data sets number {what} differently.",
-                where=f"{readers[lists.index(longest)].label} and {reader.label}",
-                got=f"{', '.join(longest[:4])} ... and {', '.join(names[:4])} ...",
-                expected="the same names in the same order",
-                hint=hint,
+            where, what = f"{readers[lists.index(longest)].label} and {reader.label}", f"number {what} differently"
+            got, expected = (
+                (f"{', '.join(one[:4])} ..." for one in (longest, names)),
+                "the same names in the same order",
             )
+            raise DataError(f"Two data sets {what}.", where=where, got=" and ".join(got), expected=expected, hint=hint)
     return longest

@@ -233,13 +233,10 @@ class PictureFiles:
                 match = picture_index(self.folder).find(name)
             except AmbiguousNameError as error:
                 files = error.files
-                raise DataError(
-                    f"Several files fit the picture name {visible(name)}.",
-                    where=self.label,
-                    got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
-                    expected="one file",
-                    hint="write the path that is meant, rename the others, or point `images` at one of the folders",
-                ) from None
+                what = f"Several files fit the picture name {visible(name)}."
+                got = comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5)
+                hint = "write the path that is meant, rename the others, or point `images` at one of the folders"
+                raise DataError(what, where=self.label, got=got, expected="one file", hint=hint) from None
             if match is not None and not is_id:
                 self._note(name, match, noted)
             self._known[name] = None if match is None else self.folder / match.file
@@ -251,13 +248,10 @@ class PictureFiles:
             self._names = {file: file for path in noted.values() if (file := str(path).removeprefix(start))}
         other = self._names.setdefault(match.file, name)
         if _folded(other) != _folded(name):
-            raise DataError(
-                "Two picture names find the same file.",
-                where=self.label,
-                got=f"{visible(other)} and {visible(name)}: {visible(match.file)}",
-                expected="a file for each name",
-                hint="point `images` at the folder that the names are relative to, or correct the names",
-            )
+            what = "Two picture names find the same file."
+            got = f"{visible(other)} and {visible(name)}: {visible(match.file)}"
+            hint = "point `images` at the folder that the names are relative to, or correct the names"
+            raise DataError(what, where=self.label, got=got, expected="a file for each name", hint=hint)
         if match.way != "ending" or _ENDING.search(name):  # without an ending, none differs
             count, first, file = self.ways.get(match.way, (0, name, match.file))
             self.ways[match.way] = (count + 1, first, file)

@@ -50,13 +50,10 @@ def load_plain(path: Path, arrays: bool = False) -> Any:
         raise DataError("The file cannot be read.", where=str(path), got=error.strerror or str(error)) from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         got = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            "This pickled file is not plain data, and was not opened further.",
-            where=str(path),
-            got=got,
-            expected="lists, dictionaries, tuples, strings and numbers alone",
-            hint="convert it to JSON where you trust it",
-        ) from None
+        what = "This pickled file is not plain data, and was not opened further."
+        expected = "lists, dictionaries, tuples, strings and numbers alone"
+        hint = "convert it to JSON where you trust it"
+        raise DataError(what, where=str(path), got=got, expected=expected, hint=hint) from None
 
 
 class _Reader:

@@ -65,13 +65,11 @@ def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], in
 def _nothing(step: CurriculumStep, examples: Sequence[Example]) -> DataError:
     asked = {"words": step.words, "regions": step.regions, **step.targets, "without": " ".join(step.without)}
     shortest = min((len(example.text.split()) for example in examples if example.text), default=0)
-    return DataError(
-        f"No example is easy enough for the curriculum before epoch {step.until_epoch}.",
-        where="curriculum",
-        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value not in (None, "")),
-        expected=f"a bound that some examples meet; the shortest sentence has {shortest} words",
-        hint="raise `words` or `regions`, or name other `targets` or fewer words in `without`",
-    )
+    what = f"No example is easy enough for the curriculum before epoch {step.until_epoch}."
+    got = ", ".join(f"{name}: {value}" for name, value in asked.items() if value not in (None, ""))
+    expected = f"a bound that some examples meet; the shortest sentence has {shortest} words"
+    hint = "raise `words` or `regions`, or name other `targets` or fewer words in `without`"
+    return DataError(what, where="curriculum", got=got, expected=expected, hint=hint)
 
 
 # Keeps what a curriculum draws apart from the order of whole epochs.

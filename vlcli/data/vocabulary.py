@@ -300,10 +300,7 @@ def _download(name: str) -> Path:
 
 
 def _absent(name: str) -> DataError:
-    return DataError(
-        "The vocabulary is not here and cannot be fetched.",
-        where="text.vocabulary",
-        got=name,
-        expected="a folder, a file, or a name on the Hugging Face hub",
-        hint="give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)",
-    )
+    what = "The vocabulary is not here and cannot be fetched."
+    expected = "a folder, a file, or a name on the Hugging Face hub"
+    hint = "give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)"
+    return DataError(what, where="text.vocabulary", got=name, expected=expected, hint=hint)

@@ -25,13 +25,10 @@ def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[
     split = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in words]
     letters = sorted({piece for pieces in split for piece in pieces})
     if not letters or len(letters) > size:
-        raise DataError(
-            "A vocabulary cannot be made of these texts.",
-            where="text.vocabulary",
-            got=f"{len(words)} words of {len(letters)} letters for {size} pieces",
-            expected="texts with words, and a size with room for every letter",
-            hint="raise text.vocabulary.size",
-        )
+        what = "A vocabulary cannot be made of these texts."
+        got = f"{len(words)} words of {len(letters)} letters for {size} pieces"
+        expected = "texts with words, and a size with room for every letter"
+        raise DataError(what, where="text.vocabulary", got=got, expected=expected, hint="raise text.vocabulary.size")
     joins = _Joins(split, [counts[word] for word in words], min_frequency)
     known = dict.fromkeys(letters)
     while len(known) < size and (piece := joins.next()):

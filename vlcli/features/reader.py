@@ -98,13 +98,10 @@ class FeatureStore:
 
     def _absent(self, names: list[str]) -> DataError:
         count = "1 image" if len(names) == 1 else f"{len(names)} images"
-        return DataError(
-            f"the feature store lacks {count} that the annotations name",
-            where=self.where,
-            got=", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else ""),
-            expected=f"ids like {self.ids[0]!r}" if self.ids else "a store that is not empty",
-            hint=self.hint,
-        )
+        what = f"the feature store lacks {count} that the annotations name"
+        got = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        expected = f"ids like {self.ids[0]!r}" if self.ids else "a store that is not empty"
+        return DataError(what, where=self.where, got=got, expected=expected, hint=self.hint)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -73,13 +73,11 @@ def tried(address: str, act: Callable[[], T]) -> T:
         except Exception as error:  # each file system has errors of its own
             if number + 1 == TRIES:
                 text = (str(error).strip() or "no message").split("\n")[0][:200]
-                raise DataError(
-                    "A remote file cannot be fetched.",
-                    where=address,
-                    got=f"{TRIES} tries; the last: {type(error).__name__}: {text}",
-                    expected="an address that can be read from here",
-                    hint="check the network and the rights, and run the same command again: what was fetched is kept",
-                ) from None
+                what = "A remote file cannot be fetched."
+                got = f"{TRIES} tries; the last: {type(error).__name__}: {text}"
+                expected = "an address that can be read from here"
+                hint = "check the network and the rights, and run the same command again: what was fetched is kept"
+                raise DataError(what, where=address, got=got, expected=expected, hint=hint) from None
             time.sleep(WAIT * 2**number)
     raise AssertionError(address)
 

@@ -240,6 +240,11 @@ def _rehearsal(
         real, examples = None, invented.invented_examples(real, data_spec, pictures, count)
     examples = invented.lengthened(examples, data_spec.text_length) if whole else examples
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
+    most = 1 if module.model.many_images else max((len(one.images) for one in examples), default=1)
+    if few := [name for name, one in module.objectives.items() if getattr(one, "images", most) < most]:
+        what, got = f"The objective {few[0]} reads fewer pictures of an example.", f"{most} in one example"
+        hint = "name the column of one picture (image=COLUMN), or take a task that has the option images"
+        raise DataError(what, where=context.name, got=got, hint=hint)
     needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)

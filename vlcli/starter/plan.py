@@ -283,12 +283,10 @@ def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> Iterator[str]:
     used = set(files.values())
     absent = sorted(name for name, path in files.items() if path not in seen.paths and not is_there(path))
     if len(absent) > len(files) / 2:
-        raise DataError(
-            "Fewer than half of the pictures that the data name are there.",
-            where=plan.source.where,
-            got=f"{len(files) - len(absent):,} of {len(files):,}; not there: {', '.join(absent[:3])}",
-            hint="add the pictures, or call init with the folder that holds them too",
-        )
+        what = "Fewer than half of the pictures that the data name are there."
+        got = f"{len(files) - len(absent):,} of {len(files):,}; not there: {', '.join(absent[:3])}"
+        hint = "add the pictures, or call init with the folder that holds them too"
+        raise DataError(what, where=plan.source.where, got=got, hint=hint)
     if absent:
         yield f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}"
     bad = sorted(seen.name(path) for path in seen.unreadable if path.absolute() in used)

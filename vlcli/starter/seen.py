@@ -146,15 +146,18 @@ _HOW = {
     "Label Studio": "Export > COCO; of sentences or classes, Export > JSON-MIN",
     "FiftyOne": "dataset.export(FOLDER, dataset_type=fiftyone.types.COCODetectionDataset)",
     "Roboflow": "Export Dataset > COCO",
+    "Create ML": "import it into Roboflow, then Export Dataset > COCO",
+    "Supervisely": "the app Export to COCO",
+    "Labelbox": "pip install labelbox, then its COCO converter; of classes, a table with a column of them",
+    "Argilla": "of classes, dataset.records(with_responses=True).to_list(flatten=True), written as JSON",
 }
 
 
 def exports(folder: Folder) -> dict[str, list[str]]:
     """Claim and return files in formats of annotation tools that no reader reads, by tool."""
-    tools = ((_tool_of(folder, name), name) for name in folder.files("*.json", "*.csv", "*.xml", "*.txt"))
+    tools = ((_tool_of(folder, name), name) for name in folder.files("*.json", "*.ndjson", "*.csv", "*.xml", "*.txt"))
     files = grouped((tool, name) for tool, name in tools if tool)
-    for names in files.values():
-        folder.claim(names)
+    folder.claim(chain(*files.values()))
     return files
 
 
@@ -165,7 +168,7 @@ def _tool_of(folder: Folder, name: str) -> str:
     if last.endswith(".xml"):
         head = " ".join(folder.lines(name, 4))
         return "CVAT" if "<annotations>" in head and ("<version>" in head or "<meta>" in head) else ""
-    table = folder.table(name) if last.endswith((".json", ".csv")) else None
+    table = folder.table(name) if last.endswith((".json", ".ndjson", ".csv")) else None
     if table is None:
         return ""
     row = table.document if isinstance(table.document, dict) else first_object(table.document)
@@ -178,6 +181,10 @@ def _tool_of(folder: Folder, name: str) -> str:
         "VIA": by_picture or {"_via_img_metadata", "region_shape_attributes"} & columns,
         "Label Studio": {"data", "annotations"} <= columns or (drawn and {"annotator", "lead_time"} <= columns),
         "FiftyOne": "samples" in columns and "filepath" in first_object(row.get("samples")),
+        "Create ML": "coordinates" in first_object(row.get("annotations")),
+        "Supervisely": {"objects", "size", "tags"} <= columns,
+        "Labelbox": {"data_row", "projects"} <= columns,
+        "Argilla": {"fields", "responses", "status"} <= columns,
     }
     return next((tool for tool, is_one in signs.items() if is_one), "")
 
@@ -185,7 +192,7 @@ def _tool_of(folder: Folder, name: str) -> str:
 # Endings of files that may hold annotations.
 _DATA = re.compile(
     r"\.(csv|tsv|txt|json|jsonl|jsonlines|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|"
-    r"lst|yaml|yml|arrow|gz)"
+    r"lst|yaml|yml|arrow|gz|odgt|en|de|fr|cs)"
 )
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
 _MOST_NAMED = 5
@@ -205,7 +212,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     readers, aside = _readers()
     foreign = exports(folder)
     for tool, names in foreign.items():
-        aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {_HOW[tool]}")
+        aside.append(f"{tool}: {comma_list(names, 1)} not read; an export that is: {_HOW[tool]}")
     recognised: list[Recognised] = []
     for reader in sorted(readers, key=lambda reader: reader.recognise_order):
         for one in reader.recognise(folder):
@@ -240,14 +247,16 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     has_sentences = any(one.has_sentences for one in unclear)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
         what, got = "It is not clear what the pictures' table says.", "; ".join(questions[:4])
-        raise DataError(what, where=str(folder.root), got=got, hint=f"name the columns: {_COLUMNS}; or {_BY_FOLDER}")
+        write = "write a table with a row for each picture, sentence or question, or boxes in COCO's format"
+        hint = f"{f'name the columns: {_COLUMNS}' if unclear else write}; or {_BY_FOLDER}"
+        raise DataError(what, where=str(folder.root), got=got, hint=hint)
     return sources, list(dict.fromkeys([*questions, *aside]))
 
 
 def _only_exported(folder: Folder, tool: str, names: Sequence[str]) -> DataError:
     what, got = f"The annotations are an export of {tool}, which no reader reads.", comma_list(names, 1)
-    expected = "labelled boxes in COCO's format, or in that of Pascal VOC or YOLO"
-    hint = f"export them as COCO ({_HOW[tool]}), put the file beside the pictures, and call init again"
+    expected = "labelled boxes in COCO's format, or in that of Pascal VOC or YOLO; or a table with a column of classes"
+    hint = f"export boxes as COCO, or classes as a table ({_HOW[tool]}), put it with the pictures, and call init again"
     return DataError(what, where=str(folder.root), got=got, expected=expected, hint=hint)
 
 
@@ -328,16 +337,12 @@ def check_columns(folder: Folder) -> None:
 
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
     """Make the error for a folder from which nothing can be learnt."""
-    return DataError(
-        "Nothing in this folder says what its pictures show.",
-        where=str(folder.root),
-        got="; ".join([f"{len(folder.pictures):,} pictures", *aside[:6]]),
-        expected="a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
-        "of labels, or questions and answers; or a folder of pictures for each class",
-        hint=f"correct {next(iter(folder.unread))}, and call init again"
-        if folder.unread
-        else "write e.g. captions.csv with the columns image,text, and call init again",
-    )
+    what, got = "Nothing in this folder says what its pictures show.", f"{len(folder.pictures):,} pictures"
+    expected = "a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
+    expected += "of labels, or questions and answers; or a folder of pictures for each class"
+    correct = [f"correct {name}" for name in folder.unread] or ["write e.g. captions.csv with the columns image,text"]
+    hint = f"{correct[0]}, and call init again"
+    return DataError(what, where=str(folder.root), got="; ".join([got, *aside[:6]]), expected=expected, hint=hint)
 
 
 def no_pictures(folder: Folder) -> DataError:
@@ -352,10 +357,6 @@ def no_pictures(folder: Folder) -> DataError:
     elif tables:
         out = f"{root.resolve().name}-unpacked"
         hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
-    return DataError(
-        "The folder holds no pictures.",
-        where=str(root),
-        got=comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders",
-        expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
-        hint=hint,
-    )
+    got = comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders"
+    expected = "files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders"
+    return DataError("The folder holds no pictures.", where=str(root), got=got, expected=expected, hint=hint)

@@ -127,7 +127,8 @@ class PascalVOC(LabelledBoxes):
         return next(filter(None, files), [])
 
 
-def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
+def voc_root(file: Path) -> ET.Element:
+    """Parse an XML file of Pascal VOC. Raises DataError: it is malformed, or no annotation."""
     text = read_text(file)
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         expected = "an annotation without DOCTYPE and entities"
@@ -136,7 +137,13 @@ def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
         root = ET.fromstring(text)  # noqa: S314 - without a document type there are no entities
     except ET.ParseError as error:
         raise DataError("The XML is malformed.", where=f"{file}:{error.position[0]}", got=str(error)) from None
-    rows = []
+    if root.tag != "annotation":
+        raise DataError("The XML file is no annotation.", where=str(file), got=f"<{root.tag}>", expected="<annotation>")
+    return root
+
+
+def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
+    root, rows = voc_root(file), []
     for number, item in enumerate(root.findall("object"), 1):
         sides = [item.findtext(f"bndbox/{side}", "") for side in ("xmin", "ymin", "xmax", "ymax")]
         name = item.findtext("name", "").strip()
@@ -145,8 +152,6 @@ def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
             got = f"name {name!r}, xmin ymin xmax ymax {' '.join(sides)!r}"
             raise DataError("The object has no name or no box.", where=f"{file}: object {number}", got=got)
         rows.append((name, [max(0.0, left - 1), max(0.0, top - 1), right, bottom], item.findtext("difficult") == "1"))
-    if root.tag != "annotation":
-        raise DataError("The XML file is no annotation.", where=str(file), got=f"<{root.tag}>", expected="<annotation>")
     return Path(root.findtext("filename", "")).suffix or ".jpg", rows
 
 

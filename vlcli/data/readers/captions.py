@@ -136,7 +136,7 @@ class Flickr(SplitFileReader):
             return []
         best, *others = sorted(tokens, key=lambda name: ("lemma" in name.lower(), name))
         data = Recognised("captions", {"name": "flickr"}, [best], {"image": "name", "text": "caption"}).name_files()
-        data.unused = [f"{name}: the captions are read from {best}" for name in others]
+        data.unused += [f"{name}: the captions are read from {best}" for name in others]
         data.files += others
         return [folder.with_lists(folder.with_images(data, [name for _, name, _ in _token_lines(folder.root / best)]))]
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from vlcli.data import Example, Folder, Recognised, Truth
 from vlcli.data.checks import by_id, twice
-from vlcli.data.files import first_object, read_json, value
+from vlcli.data.files import first_object, grouped, read_json, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
+from vlcli.data.recognition.recognised import split_names
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 
@@ -32,7 +33,14 @@ class _Coco(SplitFileReader):
                     images[file] = [_file_name(row) for row in content["images"] if isinstance(row, dict)]
         if not images:
             return []
-        data = Recognised(kind, {"name": name}, list(images), columns).name_files()
+        kinds = list(grouped((split_names([file])[0] if kind == "boxes" else "", file) for file in images).values())
+        kinds.sort(key=lambda files: "instances" not in files[0])
+        listed = {one for file in kinds[0] for one in images[file]}  # COCO has keypoints of the same pictures
+        again = [file for files in kinds[1:] for file in files if 2 * len(listed & {*images[file]}) > len(images[file])]
+        data = Recognised(kind, {"name": name}, [file for file in images if file not in again], columns).name_files()
+        data.unused += [f"{file}: other annotations of the pictures of {data.where}" for file in again]
+        images = {file: images[file] for file in data.files}
+        data.files += again
         return [folder.with_images(data, [name for names in images.values() for name in names])]
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:

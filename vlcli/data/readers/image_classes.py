@@ -297,6 +297,14 @@ class ImageNet(FolderReader):
     reads_folders: bool = True
     usual: ClassVar[tuple[str, ...]] = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        homes = [home for home in cls.usual if (folder.root / home / "train").is_dir()]
+        if not homes or SOLUTION not in folder.every:
+            return []
+        files, columns = folder.files("LOC_*_solution.csv"), {"image": "ImageId", "label": "PredictionString"}
+        return [cls.classes_in(homes[0], files, "imagenet", columns, "the folders are named after the parts")]
+
     def __init__(self, root: Path, *, classes: list[str] | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.chosen = classes

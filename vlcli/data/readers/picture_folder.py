@@ -63,7 +63,7 @@ class ImageFolder(StreamReader):
         if len(shared) >= max(2, len(names)) and all(sorted(one) == shared for one in inner.values()):
             what = f"{comma_list(names, 4)} hold folders of the same names, such as {comma_list(shared, 3)}"
             return [Recognised("", {}, [], question=f"{what}: call init on one of them", fallback=True)]
-        of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
+        of_classes = [path[bool(parts or unlike) :] for path in paths if path[0] not in unlike]
         innermost = [path[-1] for path in of_classes if not parts or len(path) > 1]
         if all(len(path) > 1 for path in of_classes):
             words = {re.sub(r"\d+", "", name) for name in innermost}  # patient001, patient002 are no classes

@@ -75,7 +75,7 @@ class RefCOCO(StreamReader):
             content = folder.document(str(PurePosixPath(home, "instances.json")))
             if isinstance(content, dict) and isinstance(content.get("images"), list):
                 data = _recognised(folder, best, content["images"])
-                data.unused = [f"{name}: the references are read from {best}" for name in others]
+                data.unused += [f"{name}: the references are read from {best}" for name in others]
                 recognised.append(data)
         return recognised
 

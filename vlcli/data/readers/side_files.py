@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Recognised, files
 from vlcli.data.checks import by_id
+from vlcli.data.readers.box_files import voc_root
 from vlcli.data.readers.split_file import StreamReader
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import by_folder
@@ -77,14 +78,14 @@ def _columns(file: Path) -> list[Path]:
 
 
 class SideFiles(Table):
-    """One's own data: for each picture a text or JSON file of its name, beside it or in another folder.
+    """One's own data: for each picture a text, JSON or XML file of its name, beside it or in another folder.
 
     The lines of a text file are the sentences of the column ``text`` (PASCAL sentences: ``sentence/dog/1.txt`` for
-    ``dataset/dog/1.jpg``); the fields of a JSON document are the columns (MM-IMDb). The column ``image`` is the path of
-    the file below ``file``, without ending.
+    ``dataset/dog/1.jpg``); the fields of a JSON document are the columns (MM-IMDb), and those of each object of Pascal
+    VOC's XML, a row an object (DIOR-RSVG). The column ``image`` is the path of the file below ``file``, without ending.
 
     Args:
-        file: folder of the text or JSON files under the root.
+        file: folder of the files under the root.
         ending: ending of their names.
     """
 
@@ -93,7 +94,9 @@ class SideFiles(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        return [record for ending in (".txt", ".json") for record in cls._with_ending(folder, ending) if record.kind]
+        records = [one for ending in (".txt", ".json", ".xml") for one in cls._with_ending(folder, ending)]
+        xml = "referring"  # boxes without descriptions are Pascal VOC's
+        return [one for one in records if one.kind and (one.entry.get("ending") != ".xml" or one.kind == xml)]
 
     @classmethod
     def _with_ending(cls, folder: Folder, ending: str) -> list[Recognised]:
@@ -103,7 +106,7 @@ class SideFiles(Table):
         place, rows = folder.root / os.path.commonpath([PurePosixPath(name).parent for name in names]), []
         for name in names[:: max(1, len(names) // MOST_READ)]:
             with suppress(DataError):
-                rows.append(_row(folder.root / name, place))
+                rows += _rows(folder.root / name, place)
         first = PurePosixPath(names[0])
         are_beside = any(str(first.with_suffix(suffix)) in folder.pictures.paths for suffix in files.IMAGE_SUFFIXES)
         say_more = any(isinstance(row.get("text"), list) or not {*row} & {"text", "caption"} for row in rows)
@@ -118,7 +121,7 @@ class SideFiles(Table):
         return records
 
     def __init__(
-        self, root: Path, *, file: str = ".", ending: Literal[".txt", ".json"] = ".txt", **options: Any
+        self, root: Path, *, file: str = ".", ending: Literal[".txt", ".json", ".xml"] = ".txt", **options: Any
     ) -> None:
         super().__init__(root, file=file, **options)
         self.ending = ending
@@ -136,19 +139,22 @@ class SideFiles(Table):
         pictures = files.index_images(self.root)
         for path in self.files():
             if path.stem in pictures:
-                yield str(path), _row(path, file)
+                yield from ((str(path), row) for row in _rows(path, file))
 
 
 _PHRASE = re.compile(r"\[/EN#\d+\S* ([^][]*)\]")  # Flickr30k Entities: [/EN#1/people Two men]
 
 
-def _row(path: Path, folder: Path) -> dict[str, Any]:
-    if path.suffix == ".json":
-        columns = files.read_json(path)
+def _rows(path: Path, folder: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".xml":
+        objects = voc_root(path).findall("object")
+        rows: list[dict[str, Any]] = [{at.tag: at.text.strip() for at in item.iter() if at.text} for item in objects]
+    elif path.suffix == ".json":
+        rows = [files.read_json(path)]
     else:
         lines = [_PHRASE.sub(r"\1", line) for _, line in files.numbered_lines(path)]
-        columns = {"text": lines[0] if len(lines) == 1 else lines}
-    return {**columns, "image": path.relative_to(folder).with_suffix("").as_posix()}
+        rows = [{"text": lines[0] if len(lines) == 1 else lines}]
+    return [{**row, "image": path.relative_to(folder).with_suffix("").as_posix()} for row in rows]
 
 
 class RSVQA(StreamReader):
@@ -191,7 +197,7 @@ class RSVQA(StreamReader):
         columns = {"image": "img_id", "text": "question", "answers": "answer"}
         data = Recognised("vqa", {"name": "rsvqa"}, list(pairs), columns).name_files("questions")
         data.entry["answers"] = data.entry["questions"].replace("questions", "answers")
-        data.unused = [f"{name}: the questions are read from {data.where}" for name in asked if name not in pairs]
+        data.unused += [f"{name}: the questions are read from {data.where}" for name in asked if name not in pairs]
         data.files += [*pairs.values(), *folder.files("*images.json", "*questions.json", "*answers.json")]
         return [folder.with_images(data, [str(row.get("img_id")) for name in pairs for row in asked[name]])]
 

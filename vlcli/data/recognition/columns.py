@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import grouped, is_picture_file
@@ -24,8 +25,9 @@ _HINTS = {
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
-    "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
+    "tags": r"^accept$|labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
     "kind": r"(^|[_\W])(type|kind|source|dataset|split|set)s?\W*$",  # of a question, or where it is from
+    "source": r"(^|[_\W])(source|dataset)s?\W*$",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 # Question marks of several scripts.
@@ -42,6 +44,7 @@ _ASKS = re.compile(
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
     re.IGNORECASE,
 )
+_VALUE = re.compile(r"value\d+")  # a column of a table without header
 Left = dict[str, list[Any]]
 """Values of the columns that have no role yet, by name."""
 
@@ -150,10 +153,20 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
             meaning.label = _take(left, "", cells.is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", cells.is_label_like)
+    _place_boxes(meaning, table, left, form, numbers)
+
+
+def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numbers: Left) -> None:
+    """Say what the box of ``numbers`` is, one column or four: of an expression, of an object, or nothing."""
+    four = list(numbers)
     sides = [number for values in numbers.values() for value in values for number in as_list(value)]
     sources = meaning.pictures.sources if meaning.pictures else ()
     names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
-    if four and max(cells.as_number(side) or 0 for side in sides) <= 1:
+    said = grouped((name, repr(row.get(str(meaning.boxes)))) for name, row in zip(names, table.rows, strict=False))
+    if meaning.boxes and meaning.text and not meaning.answers and any(len({*some}) > 1 for some in said.values()):
+        one = "an expression has one box, as four columns or a list of four numbers"
+        meaning.unclear = f"{meaning.boxes} are other boxes in each row of a picture, and {one}"
+    elif four and max(cells.as_number(side) or 0 for side in sides) <= 1:
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
@@ -203,7 +216,10 @@ def _four_columns(left: Left) -> tuple[str, list[str]]:
         four = [plain[name] for name in names if name in plain]
         if len(four) == 4 and all(cells.as_number(value) is not None for name in four for value in left[name]):
             return form, four
-    return "", []
+    four = [name for name in left if _VALUE.fullmatch(name) and None not in map(cells.as_number, left[name])]
+    sides = zip(*(map(float, left[name]) for name in four), strict=False)
+    corners = len(four) == 4 and all(x1 < x2 and y1 < y2 for x1, y1, x2, y2 in sides)
+    return ("xyxy", four) if corners else ("", [])  # AutoML's and RetinaNet's tables have no header
 
 
 def _are_questions(texts: Sequence[Any]) -> bool:
@@ -213,7 +229,7 @@ def _are_questions(texts: Sequence[Any]) -> bool:
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is called so, else the only one that fits."""
-    able = [name for name in left if fits(left[name]) and (role == "label" or not is_hinted("kind", name))]
+    able = [name for name in left if fits(left[name]) and not is_hinted("source" if role == "label" else "kind", name)]
     named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
     able = exact[:1] or named or able
@@ -242,9 +258,9 @@ def _in_words(left: Left, name: str) -> str:
 
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row: one of names, or two or more of flags."""
-    for name, values in left.items():
-        mark = cells.names_mark(values) if is_hinted("tags", name) or is_hinted("label", name) else None
-        if mark == "" or (mark and is_hinted("tags", name)):
+    for name in filter(lambda name: is_hinted("tags", name) or is_hinted("label", name), left):
+        mark = cells.names_mark(left[name])
+        if not meaning.labels and (mark == "" or (mark and is_hinted("tags", name))):
             meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if cells.are_flags(left[name])]
     able = {name for name in left if cells.is_label_like(left[name])}
@@ -273,51 +289,62 @@ def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
 
 def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | None) -> Naming | None:
     """Take the column or the two that name pictures, else one that is a part of file names."""
-    beside = table.path.parent
+    beside, part = table.path.parent, part_in(table.path.name)
     able = {wanted: left.get(wanted, [])} if wanted else left
-    named = {name: pictures.named_by(name, values, beside, part_in(table.path.name)) for name, values in able.items()}
-    namings = {name: one for name, one in named.items() if one is not None}
-    if not wanted and all(one.share < 1 or one.also or one.ambiguous for one in namings.values()):
-        words = [name for name in left if cells.count_words(left[name]) < 3]  # a folder may have a column
-        both = pictures.by_two_columns(table.rows, words, beside)
-        if both is not None and all(
-            both.share > one.share or one.ambiguous or (one.also and not both.also) for one in namings.values()
-        ):
-            for name in re.findall(r"{(.+?)}", both.sources[0]):
-                if not is_hinted("label", name):  # a folder may be the class
-                    left.pop(name, None)
-            return both
+    found = {name: pictures.named_by(name, values, beside, part) for name, values in able.items()}
+    namings = {name: one for name, one in found.items() if one is not None}
+    naming = None if wanted else _in_folders(table, pictures, left, namings)
+    if naming is None:
+        naming = _by_names(table, left, namings, wanted) if namings else _by_parts(pictures, able, beside, wanted)
+    for source in naming.sources if naming else ():
+        fields = re.findall(r"{([^{}:]+)", source) or [source]
+        for name in fields:
+            if len(fields) == 1 or not is_hinted("label", name):  # a folder may be the class
+                left.pop(name, None)
+    return naming
+
+
+def _in_folders(table: TableFile, pictures: Pictures, left: Left, namings: Mapping[str, Naming]) -> Naming | None:
+    """Return how a column of folders and one of names name more pictures than any column does."""
+    clear = [one for one in namings.values() if not one.ambiguous]
+    if any(one.share == 1 and not one.also for one in clear):
+        return None
+    words = [name for name in left if cells.count_words(left[name]) < 3]
+    both = pictures.by_two_columns(table.rows, words, table.path.parent)
+    better = both and all(both.share > one.share or (one.also and not both.also) for one in clear)
+    return both if better else None
+
+
+def _by_names(table: TableFile, left: Left, namings: Mapping[str, Naming], wanted: str | None) -> Naming | None:
+    """Return the best naming, or that of two columns of different pictures."""
     rows = {name for name in left if not is_hinted("picture", name) and None not in map(cells.as_number, left[name])}
     order = {name: (name in rows, -round(namings[name].share, 1), not is_hinted("picture", name)) for name in namings}
     ranked = sorted(namings, key=lambda name: order[name])
     other = [one for name, one in left.items() if is_hinted("picture", name) and not cells.is_address(one)]
-    listed = any(all(map(is_picture_file, map(str, one))) for one in other)
-    if not wanted and ranked and {*ranked} <= rows and listed:
+    if not wanted and {*ranked} <= rows and any(map(_are_files, other)):
         return None  # numbers of rows may be names of other pictures
-    if ranked:
-        naming = namings[ranked[0]]
-        whole = [name for name in ranked if left.get(name) and all(map(is_picture_file, map(str, left[name])))]
-        exact = [name for name in ranked if namings[name].share > 0.9 and cells.count_words(left.get(name, []))]
-        files = [name for name in ranked if is_hinted("picture", name) or name in (*whole, *exact)]
-        pair = [name for name in files if namings[name].share > 0.5][:2]
-        same_folder = len(pair) == 2 and len({namings[name].folder for name in pair}) == 1
-        # an id beside a file name names the same picture
-        if same_folder and all(len({image_id(str(row.get(one))) for one in pair}) == 2 for row in table.rows[:100]):
-            sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
-            naming = Naming(tuple(sources), namings[pair[0]].folder, share)
-        for name in naming.sources:
-            left.pop(name, None)
-        return naming
+    exact = [name for name in ranked if namings[name].share > 0.9 and cells.count_words(left.get(name, []))]
+    files = [name for name in ranked if is_hinted("picture", name) or name in exact or _are_files(left.get(name, []))]
+    pair = sorted([name for name in files if namings[name].share > 0.5][:2], key=table.columns.index)
+    folders = {namings[name].folder for name in pair}
+    same = any(len({image_id(str(row.get(one))) for one in pair}) < 2 for row in table.rows[:100])  # an id beside it
+    if len(pair) == 2 > len(folders) and not same:
+        return Naming(tuple(pair), folders.pop(), min(namings[name].share for name in pair))
+    return namings[ranked[0]]
+
+
+def _by_parts(pictures: Pictures, able: Left, beside: Path, wanted: str | None) -> Naming | None:
+    """Return how a column holds a part of file names, or the number that ends them."""
     parts = {name: values for name, values in able.items() if not cells.is_split(values)}
-    whole = [name for name, values in parts.items() if values and all(map(is_picture_file, map(str, values)))]
-    by_part = ((name, pictures.by_template(name, parts[name])) for name in (whole or parts))
+    whole = [name for name, values in parts.items() if _are_files(values)]
+    by_part = (pictures.by_template(name, parts[name]) for name in (whole or parts))
     hinted = [name for name in able if wanted or is_hinted("picture", name)]
-    by_number = ((name, pictures.named_by(name, able[name], beside, by_number=True)) for name in hinted)
-    for name, found in chain(by_part, by_number):
-        if found is not None:
-            left.pop(name, None)
-            return found
-    return None
+    by_number = (pictures.named_by(name, able[name], beside, by_number=True) for name in hinted)
+    return next((one for one in chain(by_part, by_number) if one is not None), None)
+
+
+def _are_files(values: Sequence[Any]) -> bool:
+    return bool(values) and all(map(is_picture_file, map(str, values)))
 
 
 def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:

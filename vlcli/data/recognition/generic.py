@@ -15,6 +15,8 @@ from vlcli.data.recognition.values import FEW, are_word_lists, as_number, column
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
+_YES = ("1", "1.0", "True", "true", "yes")
+
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     """Return the data sets in the tables of a reader: ``csv``, ``jsonl``, ``json``, ``parquet`` ..."""
@@ -100,7 +102,7 @@ def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]
     if not others:
         return [record]
     repeat = all("trainval" in one.lower() for one in others)
-    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no name of a part"
+    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no part of their own"
     return [record, _unused(others, f"{comma_list(others, 4)}: {why}: not read")]
 
 
@@ -165,7 +167,9 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         words = list(map(str, table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(list(dict.fromkeys(words))).items()}
         named = named or parts_by(words, meaning.split)
-        record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
+        record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items()}
+        if record.parts and (rest := sorted({*words}.difference(*map(as_list, named.values())))):
+            record.notes.append(f"rows whose {meaning.split} is {comma_list(rest, 4)} are in none of the parts")
         record.reasons["parts"] = f"the column {meaning.split} names the parts"
     if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
         entry["language"] = "other"
@@ -261,6 +265,8 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     if meaning.pictures.also and not in_parts:
         folder, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
         notes.append(f"pictures of the same names are in {also}: those in {folder} are read (images: FOLDER)")
+    if len(meaning.labels) > 1 and all(sum(str(row.get(n)) in _YES for n in meaning.labels) == 1 for row in table.rows):
+        notes.append("each row has one of the classes: a column with its name (--label) makes it image-classification")
     plain = [value for value in table.values(meaning.answers or "") if isinstance(value, str)]
     scored, several = sum("_" in answer for answer in plain), sum("," in answer for answer in plain)
     notes += [f"{scored:,} answers have underscores, which count as spaces"] if scored else []

@@ -50,8 +50,8 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
     """Return names for the columns of a table whose first row, with the name of a picture, is no header; else none."""
     columns = list(zip(*(row for row in rows[:_LOOKED_AT] if len(row) == len(rows[0])), strict=True))
-    pictures = [is_picture_file(column[0]) or _are_pictures(column, is_picture) for column in columns]
-    if not any(pictures):
+    pictures = [is_picture_file(column[0]) for column in columns]
+    if not any(pictures) and not any(pictures := [_are_pictures(column, is_picture) for column in columns]):
         return []
     names = ["image" if picture else "value" for picture in pictures]
     return [name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, 1)]

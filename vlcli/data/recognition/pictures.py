@@ -20,8 +20,8 @@ _SAMPLE = 40
 _AMBIGUOUS = 10**9
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _FEW_FOLDERS = 20
-# Rows in which two columns are tried together.
-_PAIRED = 200
+# Rows in which two columns are tried together, and the columns, of which a table of pixels has hundreds.
+_PAIRED, _MOST_COLUMNS = 200, 30
 
 
 def median_size(paths: Iterable[Path]) -> tuple[int, int]:
@@ -116,7 +116,7 @@ class Pictures:
         )
         cells = [{name: str(cell) for name, cell in row.items() if str(cell).strip()} for row in plain]
         namings = []
-        for pair in itertools.permutations(columns, 2):
+        for pair in itertools.permutations(columns[:_MOST_COLUMNS], 2):
             names = ["/".join(row[column] for column in pair) for row in cells if {*pair} <= row.keys()]
             if len(names) > len(cells) / 2:
                 namings.append(self.named_by("/".join(f"{{{column}}}" for column in pair), names, beside))

@@ -19,7 +19,7 @@ PART_WORDS = {
 }
 """Words for the parts of a data set."""
 _WORDS = "|".join(sorted((word for words in PART_WORDS.values() for word in words), key=len, reverse=True))
-_PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs)?(?![a-z]))", re.IGNORECASE)
+_PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs|labels)?(?![a-z]))", re.IGNORECASE)
 
 _PARTITION = re.compile(r"partition|split|subset|fold")
 
@@ -47,6 +47,8 @@ def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
         part = "train" if split == "restval" else part_of(split) or part_in(split)  # Karpathy's rest of val
         if part and not repeats:
             names.setdefault(part, []).append(split)
+    if exact := list(filter(part_of, names.get("test", []))):  # RSVQA's test_phili is another test
+        names["test"] = exact
     chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in names.items()}
     return chosen if {"train"} < set(chosen) else {}
 
@@ -147,6 +149,8 @@ class Recognised:
             self.entry[option], splits = split_names(self.files)
             self.reasons["parts"] = "the files are named after the parts"
         self.parts = parts_of(splits or [])
+        if self.parts and (others := [split for split in splits or () if split not in self.splits]):
+            self.unused.append(f"{', '.join(others)}: no part of {self.where}; split: {others[0]} reads its rows")
         if splits and not self.parts:
             self.entry["split"] = list(splits)
         if len(self.files) > 1 and not self.parts:

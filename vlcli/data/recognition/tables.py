@@ -93,7 +93,7 @@ def _of_document(path: Path, reader: str, document: Any, encoding: str = "utf-8"
 def _of_objects(table: TableFile) -> TableFile:
     # a row for each object of the column of lists of sentences, or for each question and its answer
     pairs = (pair for pair in _PARALLEL if _are_parallel(table, pair))
-    lists = (name for name in table.columns if _holds_sentences(table.values(name)))
+    lists = (name for name in table.columns if name != "options" and _holds_sentences(table.values(name)))  # Prodigy's
     each = next(chain[str | tuple[str, ...]](pairs, lists), "")
     rows = [one for row in table.rows for one in rows_inside(row, each, "")] if each else table.rows
     return replace(table, rows=rows, each=each)

@@ -126,7 +126,7 @@ def are_flags(values: Sequence[Any]) -> bool:
 
 def names_mark(values: Sequence[Any]) -> str | None:
     """Return the separator of several classes in cells; empty where cells are lists, None where they hold one class."""
-    if values and are_word_lists(values):
+    if values and are_word_lists(values) and len({word for cell in values for word in cell}) > 1:
         return ""
     texts = [value for value in values if isinstance(value, str)]
     for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():

@@ -141,10 +141,8 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
     that uses this sets ``borrows_generators``. Raises ComponentError: it does not, and the model trains beside.
     """
     if threading.current_thread().name.startswith(THREAD):
-        raise ComponentError(
-            "A transform borrows the global generators while the model draws from them.",
-            expected="borrows_generators = True in the class of the transform",
-        )
+        what = "A transform borrows the global generators while the model draws from them."
+        raise ComponentError(what, expected="borrows_generators = True in the class of the transform")
     seeders: tuple[Callable[[int], Any], ...] = (random.seed, np.random.seed, torch.default_generator.manual_seed)
     restorers: tuple[Callable[[Any], None], ...] = (random.setstate, np.random.set_state, torch.set_rng_state)
     states = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
