@@ -105,7 +105,7 @@ def anchor_shares(states: list[Paths], words: int, tokens: int) -> NDArray[np.fl
         shape = tuple(state.anchors.shape[1:3])
         if shape in ((words, tokens), (words + tokens, words + tokens)):
             return cast("NDArray[np.float32]", state.anchors[0, :words, -tokens:].float().mean(-1).cpu().numpy())
-    raise UsageError("The encoding measured no words against this picture.", where="drawing ace-anchors")
+    raise UsageError("No position encoding compared the words with this picture.", where="drawing ace-anchors")
 
 
 def by_clearness(shares: NDArray[np.float32], words: list[tuple[int, str]]) -> list[tuple[int, str, float]]:

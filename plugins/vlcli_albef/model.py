@@ -189,7 +189,7 @@ class ALBEF(vl.Model):
         image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
-            raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
+            raise ComponentError("With several pictures, cross-attention cannot be bidirectional.", where="model albef")
         self.init_std, self.image_source = vl.init_scale(init_std, hidden), image
         self.image_size, self.patch_size, self.images = image_size, patch, images
         self.grid = vl.image_grid(image, image_size, patch, grid, "albef")

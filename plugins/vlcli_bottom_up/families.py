@@ -19,7 +19,7 @@ IMAGENET_MEAN = (103.530, 116.280, 123.675)
 
 @dataclass(frozen=True)
 class Family:
-    """Conventions of a family."""
+    """Preprocessing, network and box conventions of one family of published detectors."""
 
     name: FamilyName  # the family
     mean: tuple[float, float, float]  # of BGR in 0..255

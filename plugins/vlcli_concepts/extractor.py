@@ -65,7 +65,7 @@ class ConceptExtractor(Extractor):
         able = [part for part in self.loaded.module.objectives.values() if hasattr(part, "words")]
         if not able:
             expected = "a model trained with task: concepts"
-            raise DataError("This model knows no concepts.", where=str(path), expected=expected)
+            raise DataError("This model has no objective that predicts concepts.", where=str(path), expected=expected)
         self.words: tuple[str, ...] = able[0].words  # type: ignore[assignment]
         self.top, self.min_score, self.batch_size = top or len(self.words), min_score, batch_size
         self.needs = self.loaded.model.input_spec()

@@ -33,7 +33,7 @@ def configuration(model: DETR) -> Any:
     if (names := export.encodings(model.encoder)) != ["DetrSine"]:
         raise export.refused("DETR", f"the position encoding {' and '.join(names) or 'none'}", "position: detr-sine")
     if model.sine is None:
-        raise export.refused("DETR", "a decoder without sines", "decoder_position: sine")
+        raise export.refused("DETR", "a decoder without the sine encoding", "decoder_position: sine")
     export.check_plain(model.encoder.layers, "DETR")
     export.check_plain(model.decoder, "DETR")
     body: Any = model.body

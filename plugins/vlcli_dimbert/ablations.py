@@ -1,4 +1,4 @@
-"""Defines the objectives of Table 4 that DiMBERT leaves out: image-sentence, masked object, masked concept."""
+"""Defines Table 4's objectives that the final DiMBERT does not use: image-sentence, masked object, masked concept."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -115,7 +115,7 @@ class CaptionModelling(Objective):
         wrong = [f"{name} {value}" for name, value in shares.items() if not 0 <= value <= 1]
         if wrong or not 0 <= drop_worst < 1:
             got = ", ".join(wrong) or f"drop_worst {drop_worst}"
-            raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
+            raise ComponentError("A share must lie between 0 and 1 (`drop_worst` below 1).", where="blm-s2slm", got=got)
         self.view, self.drop_worst = view, drop_worst
         options: dict[str, Any] = {"rule": rule, "limit": limit, "end": end, "view": view}
         options["picker"] = role_picker(roles, role_share, phrase)

@@ -72,7 +72,7 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
     sources = [source for name in wanted if (source := _source(root, name, dict(changes.get(name) or {})))]
     if not sources:
         expected = "COCO captions, VG region descriptions, VQA, GQA or VG questions (docs/data.md)"
-        raise DataError("Nothing to aggregate is there.", where=str(root), expected=expected)
+        raise DataError("There are no annotation files to aggregate.", where=str(root), expected=expected)
     return sources
 
 

@@ -92,7 +92,9 @@ def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
         elif len(keys) == 1 and not override.remove:
             parsed[name] = {**(parsed.get(name) or {}), keys[0]: override.value}
         else:
-            raise UsageError("This is no change of a source.", got=override.text, expected="vqa.split=train, or ~vqa")
+            raise UsageError(
+                "This override does not change a source.", got=override.text, expected="vqa.split=train, or ~vqa"
+            )
     return parsed
 
 

@@ -98,7 +98,7 @@ def sentences(model: TowerModel) -> Text:
 
 
 def fed(model: TowerModel, text: Text) -> dict[str, Tensor]:
-    """Returns the inputs of transformers' text tower: a padded batch with its mask, or at full length without one."""
+    """Returns the inputs of transformers' text tower: ids and mask, or ids padded to the full length without a mask."""
     ids = text.ids.masked_fill(~text.mask, model.pad_id)
     if not model.text.whole:
         return {"input_ids": ids, "attention_mask": text.mask.long()}

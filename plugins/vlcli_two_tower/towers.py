@@ -1,4 +1,4 @@
-"""Defines the base of the models of two towers: builds them from options, freezes them or adds LoRA."""
+"""Defines the base class of dual encoders: builds the two towers from options, freezes them or adds LoRA."""
 
 import re
 from collections import Counter

@@ -121,7 +121,7 @@ def test_a_plot_and_a_table_of_rows(runs: Path, tmp_path: Path) -> None:
         (["small-1", "--reference", "other"], 2, "trained, scratch"),
         (["small-1", "--format", "word"], 2, "markdown"),
         (["small-1", "--plot", "plot.jpg"], 2, ".svg or .png"),
-        (["rows", "small-1"], 2, "by itself"),
+        (["rows", "small-1"], 2, "together with other runs"),
     ],
 )
 def test_what_is_wrong_is_one_message(runs: Path, words: list[str], code: int, said: str) -> None:

@@ -130,7 +130,7 @@ def test_faults_name_their_place(tmp_path: Path) -> None:
     assert "annotations[3]" in error.value.where
     for wrong in ("x", None):
         file.write_text(json.dumps({"annotations": [wrong]}))
-        with pytest.raises(DataError, match="no object"):
+        with pytest.raises(DataError, match="not a JSON object"):
             VIST(tmp_path, split="test").examples()
     with pytest.raises(DataError, match="missing"):
         VIST(tmp_path, split="train").examples()

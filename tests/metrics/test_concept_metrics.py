@@ -50,5 +50,5 @@ def test_average_precision_by_brute_force():
         if truth.any():
             assert average_precision(scores.tolist(), truth.tolist()) == pytest.approx(total)
         else:
-            with pytest.raises(ValueError, match="something positive"):
+            with pytest.raises(ValueError, match="at least one positive"):
                 average_precision(scores.tolist(), truth.tolist())

@@ -220,7 +220,7 @@ def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def checked(checkpoint: Checkpoint) -> Trial:
-    """Calls :func:`attempt`; the error of a model that cannot be built is in ``lost``."""
+    """Calls :func:`attempt`; if the model cannot be built, the trial's ``lost`` has the error."""
     try:
         return attempt(checkpoint)
     except VlcliError as error:

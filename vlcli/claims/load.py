@@ -1,4 +1,4 @@
-"""Finds, reads and checks files of claims by their schema; every fault is told with its line."""
+"""Finds, reads and checks files of claims by their schema; reports every fault with its line."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class DecodedImages:
 
 @dataclass
 class Draw:
-    """What the pictures of one example share while a transform works on them.
+    """State that all pictures of one example share while a transform changes them.
 
     Attributes:
         rng: of (seed, epoch, example).

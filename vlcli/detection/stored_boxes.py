@@ -1,4 +1,4 @@
-"""Reads the boxes of a store as given boxes: features of other extractors at the same places."""
+"""Reads a feature store's boxes, so that another extractor computes features at the same boxes."""
 
 from pathlib import Path
 

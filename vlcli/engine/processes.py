@@ -102,7 +102,7 @@ def set_hang_timeout(seconds: float) -> None:
 
 
 def hang_timeout() -> float:
-    """Return the seconds after which a process hangs: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
+    """Return the seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
 
     Raises:
         UsageError: the variable is no number from 1 to 2,592,000.

@@ -113,7 +113,7 @@ class LoadReport:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return a line for each list, with its count and first names."""
+        """Return the report as lines: for each list of weights, its length and first names."""
         lines = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
         words = {"new, freshly drawn": self.new, "of another shape, freshly drawn": self.mismatched}
         words |= {"left over, not used": self.left_over, "adapted": self.reshaped}

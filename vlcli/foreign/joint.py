@@ -129,7 +129,7 @@ class WordsAndPatches(TokenPlaces):
         self.embeds.register_forward_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
-        """Reads what ViltEmbeddings returns: tokens, and the mask of all of them."""
+        """Forward hook: keeps the token mask, the second output of ViltEmbeddings."""
         self.valid = output[1].bool()
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:

@@ -1,4 +1,4 @@
-"""Scores pairs of a sentence and a picture by a folder of transformers, and sentences by a language model."""
+"""Scores sentence-picture pairs by a transformers model in a folder, and sentences by a language model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

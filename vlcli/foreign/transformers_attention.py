@@ -115,7 +115,7 @@ def _sdpa(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
 def _attend(module: Any, parts: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, fused: bool, options: Any) -> Any:
     for name in ("softcap", "s_aux"):
         if options.get(name) is not None:
-            raise ComponentError("This attention does more to its scores than is known.", where=WHERE, got=name)
+            raise ComponentError("vlcli does not support this change of the attention scores.", where=WHERE, got=name)
     bias = options.get("position_bias")
     if bias is not None and mask is not None and mask.dtype == torch.bool:
         mask = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)

@@ -20,7 +20,7 @@ KEPT = 4096
 
 
 class BadShardError(Exception):
-    """A tar file that cannot be used, or not to its end; the message is the reason, one line."""
+    """Raised if a tar file cannot be read, or not to its end; the message is one line with the reason."""
 
 
 class EndMissingError(BadShardError):

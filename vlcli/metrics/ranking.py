@@ -26,7 +26,7 @@ def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> floa
     order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     ranked, hits = np.asarray(scores, np.float64)[order], np.cumsum(np.asarray(positive, bool)[order])
     if not len(hits) or not hits[-1]:
-        raise ValueError("average precision needs something positive")
+        raise ValueError("average precision needs at least one positive example")
     last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last place of each threshold
     gained = np.diff(hits[last], prepend=0) / hits[-1]
     return float((gained * hits[last] / (last + 1)).sum())

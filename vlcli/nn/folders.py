@@ -1,4 +1,4 @@
-"""Hooks of models that are built from folders, such as towers of other libraries."""
+"""Defines the methods of models that read folders of other libraries: weights, configurations, tokenizers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

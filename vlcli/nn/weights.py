@@ -109,7 +109,7 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
         raise DataError("the weights cannot be read", where=str(path), got=got, expected=expected, hint=hint) from None
     if not (states := states_of(content, path)):
         got, expected = f"keys {shown(list(content))}", f"tensors by name, below {DEEPEST} keys at most"
-        raise DataError("there are no tensors in it", where=str(path), got=got, expected=expected)
+        raise DataError("the file of weights holds no tensors", where=str(path), got=got, expected=expected)
     return states
 
 

@@ -68,7 +68,7 @@ class Classification(Objective):
         self.table.named = bool(label_names(readers))
 
     def logits(self, step: ForwardPasses, head: nn.Module | None = None) -> Tensor:
-        """Return the logits (B, C), by ``head`` or the objective's."""
+        """Return the logits (B, C) of ``head``, or of the objective's head."""
         out: Tensor = (head or self.head)(step.fused(seen(step, self.view, self.only)).by_example())
         return F.pad(out, (1, 0)) if self.sigmoid else out
 

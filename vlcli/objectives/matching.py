@@ -55,7 +55,7 @@ class TextAssignment(Objective):
         super().__init__(model, data_spec)
         if not model.many_images:
             raise ComponentError(
-                "Text assignment needs a model that looks at two pictures in one chain.",
+                "Text assignment needs a model that fuses two pictures in one sequence.",
                 where="objective text-assignment",
                 got=type(model).__name__,
                 hint="with albef: model: {images: 2}",

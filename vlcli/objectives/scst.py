@@ -71,7 +71,7 @@ class SelfCritical(Objective):
             known = filter(None, groups.values())
             frequency = DocumentFrequency.of([CiderReward.words(text, ended=self.end) for text in one] for one in known)
             if not frequency.images:
-                raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
+                raise DataError("No example has the captions of its picture.", where="objective scst", hint=HINT)
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 frequency.save(kept)

@@ -155,7 +155,7 @@ class Pair:
             code = self.children[rank].exitcode
             raise Failure(f"of two processes rank {rank} ended (exit code {code})", "a training step") from None
         if "fault" in document:
-            raise Failure(f"of two processes rank {rank} fails: {document['fault']}", "a training step")
+            raise Failure(f"rank {rank} of two processes fails: {document['fault']}", "a training step")
         return document
 
 

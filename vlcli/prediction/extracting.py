@@ -108,7 +108,7 @@ class OnTheFly:
             stored = self._records(extraction.source, pictures)
             items = (Prepared(torch.empty(0), one.size, (1.0, 1.0), None, one.id, one) for one in stored)
         else:
-            raise DataError("What made the regions that the extractor reads is not known.", where=self.where)
+            raise DataError("No record names the extractor of the regions that this extractor reads.", where=self.where)
         kept = [replace(normalise(record, extraction.dtype), box_ids=None) for record in _extracted(extractor, items)]
         for record in kept:
             check_record(record, where=self.where)

@@ -229,7 +229,7 @@ class Training(Stage):
     @classmethod
     def _has_range(cls, sharding: str, info: ValidationInfo) -> str:
         if sharding != "none" and info.data.get("precision") == "fp16":
-            raise ValueError("precision bf16 or float32 beside it: the loss scaler of fp16 knows no shared parameters")
+            raise ValueError("precision bf16 or float32 beside it: fp16's loss scaler does not support sharding")
         return sharding
 
 

@@ -43,7 +43,7 @@ def trust(folder: str | Path) -> Path:
     """
     path = Path(folder).expanduser().resolve()
     if not path.exists():
-        raise UsageError("There is nothing here to trust.", where=str(path), expected="a folder, or a Python file")
+        raise UsageError("The path to trust does not exist.", where=str(path), expected="a folder, or a Python file")
     known = trusted()
     if path not in known:
         _write([*known, path])

@@ -67,7 +67,7 @@ def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[P
 
 
 def of_document(document: Document) -> list[Problem]:
-    """Returns the same of a recipe with faults of structure, for the components that have the form of one."""
+    """Returns the parameter faults of a recipe that the schema refused, for components that can be read."""
     stages = section(document.value, "stages")
     raw = [use for name in list(stages)[:MOST_STAGES] for use in of_raw_stage(name, section(stages, name))]
     return _of_uses(raw, document)

@@ -56,7 +56,7 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
 
 
 def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> tuple[float, float]:
-    """Return x and y in pixels of the middle of the highest image token.
+    """Return x and y in pixels of the centre of the image token with the largest value.
 
     The enlarged map may be higher elsewhere: its curves rise beyond the cells at the picture's border.
     """

@@ -18,7 +18,7 @@ from vlcli.tools.run_rows import by_settings, layout_of, main_metric, run_result
 MOST_MODELS = 3
 """Models that get sentences."""
 GAP = 0.2
-"""Difference of training and validation scores that is told."""
+"""Smallest difference of training and validation scores that is reported."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
 LEAST_AP = 0.01

@@ -301,7 +301,7 @@ def wanted_by(resolved: Resolved) -> list[Wanted]:
 
 
 def joined(wanted: Iterable[Wanted]) -> list[Wanted]:
-    """Return each data set and checkpoint once, with the stages and files of all; what a stage makes stands apart."""
+    """Return each data set and checkpoint once, merging stages and files; data that a stage makes stay separate."""
     known: dict[tuple[str, str, bool], Wanted] = {}
     for one in wanted:
         first = known.setdefault((one.what, one.name, one.state == MADE), one)

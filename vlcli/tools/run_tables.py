@@ -32,7 +32,7 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
     written = [file for name in names if (file := written_table(name, output)) is not None]
     if written and len(names) > 1:
         hint = "name the table alone, or the folders of its rows"
-        raise UsageError("A table of rows is shown by itself.", got=", ".join(names), hint=hint)
+        raise UsageError("A table with rows cannot be shown together with other runs.", got=", ".join(names), hint=hint)
     table = read_results(written[0]) if written else table_of([read_run(find_run(name, output)) for name in names])
     table.reference = table.reference if reference is None else reference
     return table

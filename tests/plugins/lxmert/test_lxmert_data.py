@@ -211,7 +211,7 @@ def test_malformed_pretraining_data_are_named(tmp_path: Path, row: dict, what: s
 
 
 def test_nothing_to_aggregate_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Nothing to aggregate"):
+    with pytest.raises(DataError, match="no annotation files to aggregate"):
         table_one(tmp_path, Silent())
     with pytest.raises(DataError, match="no such source"):
         table_one(tmp_path, Silent(), {"flickr": None})

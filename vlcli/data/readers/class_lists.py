@@ -1,4 +1,4 @@
-"""Pictures whose classes are told by a text file for each class (Stanford 40 Actions, PASCAL VOC, MIRFLICKR)."""
+"""Reads pictures whose classes come from a text file for each class (Stanford 40 Actions, PASCAL VOC, MIRFLICKR)."""
 
 import re
 from collections.abc import Iterator

@@ -136,5 +136,5 @@ def _rows(content: dict[str, Any], where: str) -> Iterator[tuple[dict[str, Any],
         spot = f"{where}: annotations[{number}]"
         for row in wrapped if isinstance(wrapped, list) else [wrapped]:
             if not isinstance(row, dict):
-                raise DataError("An annotation is no object.", where=spot, got=type(row).__name__)
+                raise DataError("An annotation is not a JSON object.", where=spot, got=type(row).__name__)
             yield row, spot

@@ -1,4 +1,4 @@
-"""VIST: albums of six pictures that tell what happens to one shape, and stories of five sentences in order."""
+"""Generates data in VIST's format: albums of six pictures of one shape, and stories of five sentences."""
 
 from operator import methodcaller
 from pathlib import Path

@@ -71,7 +71,7 @@ class Generation:
         if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
             limits = "min_length below max_length", "beams, max_length and samples from 1", "temperature above 0"
             expected = "; ".join([*limits, "0 < top_p <= 1"])
-            raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
+            raise ComponentError("The generation settings are out of range.", got=", ".join(wrong), expected=expected)
 
 
 @dataclass
