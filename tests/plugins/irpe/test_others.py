@@ -171,7 +171,7 @@ def test_convolutional_generator_leaves_other_tokens_alone() -> None:
     assert torch.equal(made[:, 13:], x[:, 13:])
     cells = x[:, 1:13].transpose(1, 2).reshape(2, 8, 3, 4)
     assert torch.allclose(made[:, 1:13], x[:, 1:13] + position.convolutions[1](cells).flatten(2).transpose(1, 2))
-    with pytest.raises(ComponentError, match="fill one grid"):
+    with pytest.raises(ComponentError, match="one full grid"):
         position(x, Layout.for_text(torch.ones(1, 15, dtype=torch.bool)))
 
 
