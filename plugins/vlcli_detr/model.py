@@ -59,9 +59,7 @@ class DetrSine(Added):
     def waves(self, layout: vl.Layout) -> Tensor:
         """Returns the sines (B or 1, T, dim) of a padded batch's map."""
         if layout.grid is None or layout.valid.shape[1] != layout.grid[0] * layout.grid[1]:
-            raise ComponentError(
-                "DETR's sine encoding needs image tokens that fill one grid.", where="position detr-sine"
-            )
+            raise ComponentError("DETR's sine encoding needs tokens that fill one grid.", where="position detr-sine")
         valid = layout.valid.unflatten(1, layout.grid)  # (B or 1, h, w)
         half = self.shape.dim // 2
         rate = self.temperature ** (torch.arange(0, half, 2, device=valid.device) / half)  # (dim / 4,)

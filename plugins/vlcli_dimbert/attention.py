@@ -48,9 +48,7 @@ class DisentangledAttention(StandardAttention):
         self.sets, self.initial = tuple(sets), initial
         if not self.sets or set(self.sets) != set(range(max(self.sets) + 1)):
             expected = "sets numbered 0, 1, ... without a gap, one for each route"
-            raise ComponentError(
-                "The sets of projections are not numbered from 0 without a gap.", got=str(list(sets)), expected=expected
-            )
+            raise ComponentError("The numbers of projection sets have a gap.", got=str(list(sets)), expected=expected)
         width = shape.key_dim or shape.dim
         parts = {"query": (shape.dim, bias != "none"), "key": (width, bias == "all"), "value": (width, bias != "none")}
         self.others = nn.ModuleList(

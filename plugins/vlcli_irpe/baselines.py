@@ -70,9 +70,7 @@ class SASA(BucketPosition):
 
     def __init__(self, shape: AttentionShape, *, distance: int = 13, **options: Any) -> None:
         if shape.head_dim % 2:
-            raise ComponentError(
-                "SASA splits each head in two, so the head size must be even.", got=str(shape.head_dim)
-            )
+            raise ComponentError("SASA splits heads in two, so the head size must be even.", got=str(shape.head_dim))
         super().__init__(shape, BucketRule("cross", distance / 2, "clip"), width=shape.head_dim // 2, **options)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:

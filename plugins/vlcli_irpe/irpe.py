@@ -62,18 +62,14 @@ class IRPE(BucketPosition):
         where = "position irpe"
         if not sides:
             expected = "some of query, key, value"
-            raise ComponentError(
-                "iRPE needs at least one of query, key and value.", where=where, got="sides: []", expected=expected
-            )
+            raise ComponentError("iRPE needs one side at least.", where=where, got="sides: []", expected=expected)
         if mode == "bias" and "value" in sides:
             what, got = "A bias on values is not defined: values are vectors (Eq. 17).", f"mode: bias, sides: {sides}"
             hint = "use mode: contextual, or leave value out"
             raise ComponentError(what, where=where, got=got, expected="query or key", hint=hint)
         if ratio < 0.5 or cells < 1:
             got, expected = f"ratio {ratio}, cells {cells}", "ratio at least 0.5, cells at least 1"
-            raise ComponentError(
-                "The ratio or the number of cells is too small for iRPE.", where=where, got=got, expected=expected
-            )
+            raise ComponentError("iRPE's ratio or cells are too small.", where=where, got=got, expected=expected)
         released = form == "as_released"
         rule = BucketRule(method, ratio if buckets is None else ratio_for(buckets, method), index, form, trim)
         ordered = tuple(side for side in LETTERS if side in sides)

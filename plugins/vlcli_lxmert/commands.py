@@ -92,9 +92,7 @@ def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
         elif len(keys) == 1 and not override.remove:
             parsed[name] = {**(parsed.get(name) or {}), keys[0]: override.value}
         else:
-            raise UsageError(
-                "This override does not change a source.", got=override.text, expected="vqa.split=train, or ~vqa"
-            )
+            raise UsageError("This override changes no source.", got=override.text, expected="vqa.split=train, or ~vqa")
     return parsed
 
 

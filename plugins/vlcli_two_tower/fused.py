@@ -78,9 +78,7 @@ class TwoTowerFused(TowerModel):
         width = hidden or self.text.hidden
         if width % heads:
             got, where = f"{width} and {heads}", "model two-tower-fused"
-            raise ComponentError(
-                "The width is not a multiple of the number of heads.", where=where, got=got, expected="heads * n"
-            )
+            raise ComponentError("The heads do not divide the width.", where=where, got=got, expected="heads * n")
         self.init_std, self.width, self.fusion = vl.init_scale(init_std, width), width, fusion
         self.text_transform, self.image_transform = (nn.Linear(one.hidden, width) for one in (self.text, self.image))
         self.text_summary, self.image_summary = (nn.Linear(one.pooled, width) for one in (self.text, self.image))

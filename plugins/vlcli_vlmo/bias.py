@@ -69,9 +69,7 @@ class VLMoBias(PairwisePosition):
         self.grid = (grid, grid) if isinstance(grid, int) else (int(grid[0]), int(grid[1]))
         self.length, self.encodes = length, within("word", "cell")
         if length < 2:
-            raise ComponentError(
-                "The bias table needs a length of at least two words.", where="vlmo-bias.length", got=str(length)
-            )
+            raise ComponentError("The bias table needs two words or more.", where="vlmo-bias.length", got=str(length))
         self.image_rows = (2 * self.grid[0] - 1) * (2 * self.grid[1] - 1) + SPECIAL
         self.table = nn.Parameter(torch.zeros(self.image_rows + 2 * length + 2, shape.heads * shape.layers))
 

@@ -120,9 +120,7 @@ class Released(export.Exporter):
     def export(self, trained: export.Trained, folder: Path, progress: Progress) -> export.Exported:
         if not isinstance(trained.model, VLMo):
             kind = type(trained.model).__name__
-            raise ComponentError(
-                "This exporter writes VLMo models only.", where="exporter vlmo", got=kind, expected="model: vlmo"
-            )
+            raise ComponentError("This exporter writes VLMo.", where="exporter vlmo", got=kind, expected="model: vlmo")
         state = {n: v for n, v in trained.module.state_dict().items() if not n.startswith("teacher.")}
         named = {name: value.detach().cpu().contiguous().clone() for name, value in to_released(state).items()}
         final = folder / f"vlmo.{self.format}"

@@ -166,3 +166,17 @@ def test_a_plugin_files_incomplete_component_is_one_message(monkeypatch, tmp_pat
             registry.load(kind, name)
         assert caught.value.got == wanted
         assert str(file) in caught.value.where
+
+
+def test_code_of_a_plugin_that_ends_the_program_is_a_fault_of_the_plugin():
+    import sys
+
+    import pytest
+
+    from vlcli.cli.guard import as_vlcli
+    from vlcli.errors import ComponentError
+    from vlcli.registry.contract import blamed
+
+    with pytest.raises(ComponentError, match="SystemExit: 3"), blamed("tasks", "faulty", Faulty):
+        sys.exit(3)
+    assert "A line of the code ends the program." in str(as_vlcli(SystemExit(3)))

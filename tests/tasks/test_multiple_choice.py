@@ -38,7 +38,7 @@ def test_the_official_file_is_read_by_the_usual_data_set_of_the_task(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"correct_choice_idx": 4}, "not among the choices"),
+        ({"correct_choice_idx": 4}, "not a choice"),
         ({"choices": ["cab"]}, "no choices"),
         ({"choices": 3}, "no choices"),
     ],

@@ -66,7 +66,7 @@ def test_labels_of_a_file():
     given = torch.tensor([[-1, 0, 1, 4, 255]])
     assert classes_of(given, 4, True).tolist() == [[-1, -1, 0, 3, -1]]
     assert classes_of(given[:, :3], 4, False).tolist() == [[-1, 0, 1]]
-    with pytest.raises(DataError, match="a class number that is too large") as caught:
+    with pytest.raises(DataError, match="A class number of a label map") as caught:
         classes_of(given, 3, True)
     assert caught.value.got == "label 4"
 

@@ -127,9 +127,9 @@ def as_vlcli(error: BaseException) -> VlcliError:
         return DataError(what, got=str(path), hint=hint)
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     hint = "run with -vv for the traceback"
-    if isinstance(error, SystemExit):
-        return VlcliError("This line ends the program.", where=blame(error), got=got, hint="raise an exception there")
-    return VlcliError("Something unforeseen went wrong.", where=blame(error), got=got, hint=hint)
+    ends = isinstance(error, SystemExit)
+    what = "A line of the code ends the program." if ends else "Something unforeseen went wrong."
+    return VlcliError(what, where=blame(error), got=got, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ def reproduce(
     from vlcli.tools.run_folder import REPORT
 
     if hours is not None and not (math.isfinite(hours) and hours >= 0):
-        raise UsageError(
-            "--hours must be a number of hours.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more"
-        )
+        raise UsageError("--hours is not a time.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more")
     study = _study(paper or [], claims, seeds, request.output, out)
     html = out if out is not None and out.suffix in HTML else study.folder / REPORT
     refuse_other(html)

@@ -75,11 +75,8 @@ def _names_rows(names: list[str], rows: str | None) -> bool:
     tables = [name for name in names if rows is not None or is_table(name)]
     if tables and len(tables) < len(names):
         got = ", ".join(name for name in names if name not in tables)
-        raise UsageError(
-            "Tables cannot run together with recipes that are not tables.",
-            got=got,
-            hint="name the tables alone, or single rows: TABLE:ROW",
-        )
+        what, hint = "Tables cannot run with other recipes.", "name the tables alone, or single rows: TABLE:ROW"
+        raise UsageError(what, got=got, hint=hint)
     if rows is not None and not names:
         raise UsageError("--rows goes with a table.", got=rows, hint="vlcli run TABLE --rows 7,8")
     return bool(tables)

@@ -158,9 +158,7 @@ class ByImage(Reader):
     def read(self) -> list[Example]:
         if wrong := next((example for example in self.inner.examples() if len(example.images) != 1), None):
             got = f"{wrong.key!r} has {len(wrong.images)} pictures"
-            raise DataError(
-                "Concepts need examples with exactly one picture.", where=self.label, got=got, expected="one"
-            )
+            raise DataError("Concepts need one picture for each example.", where=self.label, got=got, expected="one")
         captions = captions_by_image([self.inner])
         return [
             Example(image, None, [image], targets={"words": sorted({word for text in texts for word in tokens(text)})})

@@ -116,9 +116,7 @@ def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path
     if path := next(filter(Path.is_file, paths), None):
         return list(dict.fromkeys(listed_images(path, MINIVAL))), path
     if file is not None:
-        raise DataError(
-            "The list of minival images does not exist.", where=str(paths[0]), hint="see docs/data.md, Pre-training"
-        )
+        raise DataError("The minival list does not exist.", where=str(paths[0]), hint="see docs/data.md, Pre-training")
     return None, paths[0]
 
 

@@ -197,9 +197,7 @@ class FeatureTarget:
     def __init__(self, grid: Grid, needs: InputSpec, arch: str, weights: str | None) -> None:
         if weights is None:
             hint = "name its local file: backbone_weights=FILE"
-            raise ComponentError(
-                "The backbone that gives the targets needs trained weights.", where="masked-image", hint=hint
-            )
+            raise ComponentError("The backbone of the targets has no trained weights.", where="masked-image", hint=hint)
         self.grid, self.needs, self.arch, self.weights = grid, needs, arch, weights
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             self.width = RegionBackbone(arch=arch).dim

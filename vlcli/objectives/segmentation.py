@@ -100,7 +100,5 @@ def classes_of(labels: Tensor, count: int, zero_is_void: bool) -> Tensor:
     classes = torch.where(void, -1, labels - int(zero_is_void))
     if classes.numel() and int(classes.max()) >= count:
         got, expected = f"label {int(labels[~void].max())}", f"{count} classes"
-        raise DataError(
-            "A label map has a class number that is too large.", where="segmentation", got=got, expected=expected
-        )
+        raise DataError("A class number of a label map is too large.", where="segmentation", got=got, expected=expected)
     return classes

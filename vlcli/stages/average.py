@@ -20,9 +20,7 @@ def run(context: StageContext) -> StageResult:
     config = context.section(Average)
     sources = context.sources()
     if len(sources) != 1:
-        raise UsageError(
-            "An `average` stage needs exactly one source stage.", where=f"stages.{context.name}", expected="from: STAGE"
-        )
+        raise UsageError("`average` needs one source stage.", where=f"stages.{context.name}", expected="from: STAGE")
     chosen = Checkpoints(sources[0] / "checkpoints").lasting()[-config.last :]  # the last whole ones, oldest first
     if not chosen:
         hint = "name the stage that trained the model; it keeps `keep: N` checkpoints"

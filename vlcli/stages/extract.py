@@ -149,9 +149,7 @@ def _cluster(context: StageContext) -> Cluster | None:
     if config.engine == "local":
         return None
     if processes.world() > 1:
-        raise UsageError(
-            "`engine: ray` cannot run in several launched processes.", got=f"{processes.world()} of a launcher"
-        )
+        raise UsageError("`engine: ray` runs in one launched process only.", got=f"{processes.world()} of a launcher")
     engine: Callable[..., Cluster] = registry.load("engines", config.engine)
     return engine(config.workers, config.threads or 1, context.device, context.progress)
 

@@ -231,8 +231,9 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     elif all(one.kind == "labels" and "train" not in one.parts for one in sources):
         # Tiny ImageNet: classes of val in a list, of train as folders
         sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
-    left = [one for one in of_folders if one.files and one not in sources]
-    aside += [f"{one.where}: {source.where} is learnt" for source in sources[:1] for one in left]
+    if sources:
+        left = [one for one in of_folders if one.files and one not in sources]
+        aside += [f"{one.where}: {sources[0].where} is learnt" for one in left]
     for name, reason in folder.unread.items():
         if (part := part_in(name)) and sources and not any(part in one.parts for one in sources):
             hint = "correct the file, or move it out of the folder, and call init again"

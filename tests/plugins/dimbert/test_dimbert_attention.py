@@ -117,7 +117,7 @@ def test_a_route_without_a_set_is_refused():
     layout = Layout.for_text(torch.ones(1, 2, dtype=torch.bool), route=CONCEPT)
     with pytest.raises(ComponentError, match="no set"):
         attention(torch.randn(1, 2, 8), context=AttentionContext(x_layout=layout))
-    with pytest.raises(ComponentError, match="without a gap"):
+    with pytest.raises(ComponentError, match="have a gap"):
         DisentangledAttention(AttentionShape(8, 2), sets=(0, 2))
 
 

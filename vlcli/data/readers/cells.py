@@ -205,9 +205,7 @@ def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
         word = words[index] if 0 <= index < len(words) else ""
     if not word:
         expected = f"0 to {len(words) - 1}, A to {LETTERS[len(words) - 1]}, or one of {', '.join(words)}"
-        raise DataError(
-            "The correct choice is not among the choices.", where=where, got=shown(correct), expected=expected
-        )
+        raise DataError("The correct choice is not a choice.", where=where, got=shown(correct), expected=expected)
     return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
 
 

@@ -102,9 +102,7 @@ class RefCOCO(StreamReader):
     def stream(self) -> Iterator[Example]:
         refs = load_plain(self.refs_file) if self.refs_file.suffix == ".p" else read_json(self.refs_file, list)
         if not isinstance(refs, list):
-            raise DataError(
-                "The file of references does not hold a list.", where=str(self.refs_file), got=type(refs).__name__
-            )
+            raise DataError("The references are not a list.", where=str(self.refs_file), got=type(refs).__name__)
         images, notes = self._by_id("images"), self._by_id("annotations")
         for row, ref in enumerate(refs):
             where = f"{self.refs_file}: [{row}]"

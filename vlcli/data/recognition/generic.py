@@ -252,9 +252,8 @@ def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
 
 def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) -> list[str]:
     assert meaning.pictures is not None
-    notes = []
-    if meaning.unused:
-        notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
+    unused = ", ".join(map(str, meaning.unused[:12]))
+    notes = [f"columns of {where} that are not used: {unused}"] if unused else []
     cells = {name: table.values(name) for name in meaning.unused}
     classes = [name for name, column in cells.items() if are_word_lists(column) and is_hinted("tags", name)]
     classes += [name for name, column in cells.items() if meaning.label is None and _are_words(column)][:5]
