@@ -179,4 +179,4 @@ def test_code_of_a_plugin_that_ends_the_program_is_a_fault_of_the_plugin():
 
     with pytest.raises(ComponentError, match="SystemExit: 3"), blamed("tasks", "faulty", Faulty):
         sys.exit(3)
-    assert "A line of the code ends the program." in str(as_vlcli(SystemExit(3)))
+    assert "The code ends the program." in str(as_vlcli(SystemExit(3)))

@@ -127,8 +127,7 @@ def as_vlcli(error: BaseException) -> VlcliError:
         return DataError(what, got=str(path), hint=hint)
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     hint = "run with -vv for the traceback"
-    ends = isinstance(error, SystemExit)
-    what = "A line of the code ends the program." if ends else "Something unforeseen went wrong."
+    what = "The code ends the program." if isinstance(error, SystemExit) else "Something unforeseen went wrong."
     return VlcliError(what, where=blame(error), got=got, hint=hint)
 
 

@@ -95,8 +95,8 @@ class SideFiles(Table):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         records = [one for ending in (".txt", ".json", ".xml") for one in cls._with_ending(folder, ending)]
-        xml = "referring"  # boxes without descriptions are Pascal VOC's
-        return [one for one in records if one.kind and (one.entry.get("ending") != ".xml" or one.kind == xml)]
+        # XML without descriptions is Pascal VOC's
+        return [one for one in records if one.kind and (one.kind == "referring" or one.entry.get("ending") != ".xml")]
 
     @classmethod
     def _with_ending(cls, folder: Folder, ending: str) -> list[Recognised]:

@@ -44,7 +44,6 @@ _ASKS = re.compile(
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
     re.IGNORECASE,
 )
-_VALUE = re.compile(r"value\d+")  # a column of a table without header
 Left = dict[str, list[Any]]
 """Values of the columns that have no role yet, by name."""
 
@@ -216,7 +215,7 @@ def _four_columns(left: Left) -> tuple[str, list[str]]:
         four = [plain[name] for name in names if name in plain]
         if len(four) == 4 and all(cells.as_number(value) is not None for name in four for value in left[name]):
             return form, four
-    four = [name for name in left if _VALUE.fullmatch(name) and None not in map(cells.as_number, left[name])]
+    four = [name for name in left if re.match(r"value\d", name) and None not in map(cells.as_number, left[name])]
     sides = zip(*(map(float, left[name]) for name in four), strict=False)
     corners = len(four) == 4 and all(x1 < x2 and y1 < y2 for x1, y1, x2, y2 in sides)
     return ("xyxy", four) if corners else ("", [])  # AutoML's and RetinaNet's tables have no header
