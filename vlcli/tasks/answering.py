@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from vlcli.data.answers import ANSWER_TABLE_SIZE, AnswerList, best_answer, read_answers, table_file
@@ -90,9 +91,11 @@ class Answering(Task):
         self.answers = data_spec.answers
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        # ``prediction`` (the answer), ``score`` (its logit), and what the data say of the question
-        score, best = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
-        return self.answered(batch, [self.answers[row] for row in best.tolist()], score.tolist())
+        # ``prediction`` (the answer), ``score`` (its probability), and what the data say of the question
+        logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers)))  # (B, A)
+        best = logits.argmax(-1, keepdim=True)  # of logits: several probabilities may round to 1
+        score = self._chances(logits).gather(-1, best).flatten()
+        return self.answered(batch, [self.answers[row] for row in best.flatten().tolist()], score.tolist())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         answers = [said(row) for row in predictions]
@@ -100,7 +103,10 @@ class Answering(Task):
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
         logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))
-        return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
+        return likeliest(self.answers, self._chances(logits))
+
+    def _chances(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.loss == "bce" else logits.softmax(-1)
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         """Return a row of every question, with ``facts_of_questions`` where the data have them."""
@@ -194,15 +200,16 @@ class MultipleChoice(VQA):
         return {"name": "json", "file": "aokvqa_v1p0_{split}.json", "image": "{image_id:012}.jpg", **columns}
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        # ``prediction`` (the choice) and ``score`` (its logit); where the right one is known, ``correct``
-        logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).tolist()
+        # ``prediction`` (the choice) and ``score`` (its probability); where the right one is known, ``correct``
+        logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers)))  # (B, A)
         table = AnswerList(self.answers)
-        best: list[tuple[float, str]] = []
-        for row, choices in zip(logits, target(batch, "choices"), strict=True):
+        best: list[tuple[tuple[float, float], str]] = []  # logit and probability, and the choice
+        answers = torch.stack([logits, self._chances(logits)], -1).tolist()  # (B, A, 2)
+        for row, choices in zip(answers, target(batch, "choices"), strict=True):
             columns = [table.find(vqa.table_form(choice)) for choice in choices or ()]
-            scores = [-1e9 if column is None else row[column] for column in columns]
-            best.append(max(zip(scores, choices or (), strict=True), key=itemgetter(0), default=(0.0, "")))
-        return self.answered(batch, [choice for _, choice in best], [score for score, _ in best])
+            scores = [(-1e9, 0.0) if column is None else tuple(row[column]) for column in columns]
+            best.append(max(zip(scores, choices or (), strict=True), key=itemgetter(0), default=((0.0, 0.0), "")))
+        return self.answered(batch, [choice for _, choice in best], [chance for (_, chance), _ in best])
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
         rows = super(VQA, self).answered(batch, answers, scores)

@@ -275,8 +275,7 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
         near = tuple(known.examples[int(candidates[cosines.argmax()])].images)
         alike = set(pictures[near]) & set(questions.get(question(example), pictures[near]))
         answer = most_common([known.answers[row] for row in alike])
-        score = {} if known.several else {"score": float(cosines.max())}
-        predictions.append({"prediction": list(answer) if known.several else answer[0], **score})
+        predictions.append({"prediction": list(answer) if known.several else answer[0]})
     return predictions
 
 

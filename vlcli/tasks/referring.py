@@ -102,12 +102,13 @@ class Referring(Task):
         # per expression: ``prediction`` (the box in pixels), ``score``, ``overlap``, ``correct``, ``chance``
         scores, boxes = (logits_of(outputs, "region-selection", name) for name in ("scores", "boxes"))
         best, sizes = scores.argmax(1), picture_sides(batch)
+        chances = scores.sigmoid() if self.loss == "bce" else scores.softmax(1)
         chosen = boxes[torch.arange(len(best), device=best.device), best] * sizes  # (B, 4)
         known = {"box", "pixel_box"} & set(batch.targets)
         targets = target_boxes(batch, chosen) * sizes if known else chosen
         rows: list[dict[str, Any]] = []
         for number, key in enumerate(batch.keys):
-            row = {"key": key, "prediction": chosen[number].tolist(), "score": float(scores[number, best[number]])}
+            row = {"key": key, "prediction": chosen[number].tolist(), "score": float(chances[number, best[number]])}
             if known:
                 real = boxes[number][scores[number] > torch.finfo(scores.dtype).min] * sizes[number]
                 overlap = self.overlaps(chosen[number][None], targets[number])[0]
