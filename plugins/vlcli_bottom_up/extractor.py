@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from vlcli import __version__, detection
 from vlcli.errors import DataError, UsageError
-from vlcli.features import Record
 from vlcli.nn import WeightsReport, load_tensors, read_weights
 from vlcli_bottom_up.detector import Detector
 from vlcli_bottom_up.families import (
@@ -94,10 +93,7 @@ def draw(detector: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-FORMER_SAMPLING = 2
-
-
-class BottomUpExtractor(detection.Extractor):
+class BottomUpExtractor(detection.TwoStageExtractor):
     """Bottom-up attention: regions of the Visual Genome Faster R-CNN with classes and attributes, as published.
 
     ResNet-101 C4 (LXMERT and most others) or ResNeXt-101 with a pyramid (VLP, DiMBERT), on torchvision's operators.
@@ -138,6 +134,7 @@ class BottomUpExtractor(detection.Extractor):
     """
 
     paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention; Zhou et al. 2020, VLP"
+    name: ClassVar[str] = "bottom-up"
     weights_help: ClassVar[str] = HELP
 
     def __init__(
@@ -171,7 +168,7 @@ class BottomUpExtractor(detection.Extractor):
         seed: int = 0,
         batch_size: int = 1,
     ) -> None:
-        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        self.parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         if not 0 <= min_boxes <= max_boxes or max_boxes < 1:
             got = f"min_boxes {min_boxes}, max_boxes {max_boxes}"
             raise UsageError("min_boxes and max_boxes disagree", got=got, expected="0 <= min_boxes <= max_boxes")
@@ -183,10 +180,9 @@ class BottomUpExtractor(detection.Extractor):
         self.detector.eval().requires_grad_(False)
         self.detector.fold()
         self.rule = detection.make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
-        self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
-        self.trained_on = Path(weights).name if weights else "untrained"
-        self.cells, self.batch_size = boxes == "cells", batch_size
-        self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
+        self.boxes, self.class_probs, self.attributes, self.batch_size = boxes, class_probs, attributes, batch_size
+        self.trained_on, self.label = Path(weights).name if weights else "untrained", f"family {usual.name}"
+        self.dim = self.detector.cell_width if boxes == "cells" else self.detector.sizes.dim
         self.deviation = deviation or (1.0, 1.0, 1.0)
         self.preparation = detection.DetectorPreparation(
             short=short or usual.short,
@@ -201,43 +197,12 @@ class BottomUpExtractor(detection.Extractor):
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> detection.Network:
         return detection.Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
 
-    def notes(self) -> list[str]:
-        chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
-        if self.report is None:
-            return [f"bottom-up: {chosen}; untrained, random weights from seed {self._parameters['seed']}"]
-        return [f"bottom-up: {chosen}", str(self.report)]
-
     def provenance(self) -> dict[str, Any]:
-        # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
-        hidden = ("weights", "batch_size", "sampling")
-        sampling = self.detector.roi_heads.sampling
-        # Stores written before there was a choice have 2 samples and say nothing of it.
-        chosen = {} if sampling == FORMER_SAMPLING else {"sampling": sampling}
-        stored = {key: value for key, value in self._parameters.items() if key not in hidden} | chosen
-        return {
-            "extractor": "bottom-up",
-            "family": self.detector.family.name,
-            "rule": self.preparation.boxes if self.given or self.cells else self.rule.name,
-            "parameters": {key: list(v) if isinstance(v, tuple) else v for key, v in stored.items()},
-            "weights": self.trained_on,
-            "weights_sha256": self.report.sha256 if self.report else "",
-            "trained_on": self.trained_on,
-            "boxes": self.preparation.boxes if self.given or self.cells else "detected",
-            "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
-        }
+        versions = {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
+        facts = super().provenance() | {"family": self.detector.family.name, "versions": versions}
+        facts["parameters"]["sampling"] = self.detector.roi_heads.sampling
+        return facts
 
-    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
-        if self.cells:
-            maps, stride = self.detector.cells(self._pixels(batch))
-            cells = zip(batch, maps.permute(0, 2, 3, 1), strict=True)
-            return [detection.cell_record(i, c, detection.MapGeometry((stride, stride), i.scale)) for i, c in cells]
-        boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
-        sizes, scales = [item.size for item in batch], [item.scale for item in batch]
-        detections = self.detector(self._pixels(batch), sizes, scales, boxes if self.given else None)
-        chosen = [None if self.given else self.rule(one) for one in detections]
-        rows = zip(batch, detections, chosen, strict=True)
-        return [detection.detection_record(*row, self.class_probs, self.attributes) for row in rows]
-
-    def _pixels(self, batch: list[detection.Prepared]) -> Tensor:
+    def pixels(self, batch: list[detection.Prepared]) -> Tensor:
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True)
         return pixels / pixels.new_tensor(self.deviation).view(1, 3, 1, 1)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vlcli import __version__, detection
 from vlcli.errors import ComponentError, DataError, UsageError
-from vlcli.features import Record
 from vlcli.images import Labels
 from vlcli.nn import WeightsReport, load_tensors, read_weights
 
@@ -219,7 +218,7 @@ INSTALL = f"pip install 'setuptools>=77,<82' wheel && pip install --no-build-iso
 HELP = "docs/detectors.md says which files can be loaded and how to convert others"
 
 
-class Detectron2Extractor(detection.Extractor):
+class Detectron2Extractor(detection.TwoStageExtractor):
     """Regions of any two-stage detectron2 configuration, with an attribute head where its weights have one.
 
     Args:
@@ -245,6 +244,7 @@ class Detectron2Extractor(detection.Extractor):
     """
 
     paper = "Wu et al. 2019, Detectron2"
+    name: ClassVar[str] = PACKAGE
     packages: ClassVar[tuple[str, ...]] = (PACKAGE,)
     install: ClassVar[str] = INSTALL
     weights_help: ClassVar[str] = HELP
@@ -269,7 +269,7 @@ class Detectron2Extractor(detection.Extractor):
         seed: int = 0,
         batch_size: int = 1,
     ) -> None:
-        self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        self.parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         if find_spec(PACKAGE) is None:
             raise ComponentError("the extractor detectron2 needs the package detectron2", hint=INSTALL)
         cfg = read_config(config, overrides, "cpu")
@@ -283,13 +283,12 @@ class Detectron2Extractor(detection.Extractor):
         self.labels = class_labels(cfg)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
-        self.report = self.network.load(weights) if weights else None
-        self.given, self.class_probs = boxes == "given", class_probs
+            self.detector: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
+        self.report = self.detector.load(weights) if weights else None
+        self.boxes, self.class_probs, self.batch_size = boxes, class_probs, batch_size
         self.rgb = cfg.INPUT.FORMAT == "RGB"
-        self.cells, self.batch_size = boxes == "cells", batch_size
-        self.dim = self.network.cell_width if self.cells else self.network.dim
-        self.trained_on = Path(weights).name if weights else "untrained"
+        self.dim = self.detector.cell_width if boxes == "cells" else self.detector.dim
+        self.trained_on, self.label = Path(weights).name if weights else "untrained", config
         self.preparation = detection.DetectorPreparation(
             short=cfg.INPUT.MIN_SIZE_TEST,
             long=cfg.INPUT.MAX_SIZE_TEST,
@@ -299,41 +298,12 @@ class Detectron2Extractor(detection.Extractor):
             mean=(0.0, 0.0, 0.0),  # the model takes its own off
         )
 
-    def notes(self) -> list[str]:
-        chosen = f"detectron2: {self._parameters['config']}, rule {self.rule.name}"
-        if self.report is None:
-            return [f"{chosen}; untrained, random weights from seed {self._parameters['seed']}"]
-        return [chosen, str(self.report)]
-
     def provenance(self) -> dict[str, Any]:
         import detectron2
 
-        hidden = ("weights", "batch_size")
-        parameters = {key: value for key, value in self._parameters.items() if key not in hidden}
-        return {
-            "extractor": "detectron2",
-            "rule": self.preparation.boxes if self.given or self.cells else self.rule.name,
-            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()},
-            "weights": self.trained_on,
-            "weights_sha256": self.report.sha256 if self.report else "",
-            "trained_on": self.trained_on,
-            "boxes": self.preparation.boxes if self.given or self.cells else "detected",
-            **self.labels.provenance(),
-            "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
-        }
+        versions = {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__}
+        return super().provenance() | self.labels.provenance() | {"versions": versions}
 
-    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
-        if self.cells:
-            maps, stride = self.network.cells([self._pixels(item) for item in batch])
-            cells = zip(batch, maps.permute(0, 2, 3, 1), strict=True)
-            return [detection.cell_record(i, c, detection.MapGeometry((stride, stride), i.scale)) for i, c in cells]
-        boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
-        pixels, sizes, scales = zip(*((self._pixels(item), item.size, item.scale) for item in batch), strict=True)
-        detections = self.network(pixels, sizes, scales, boxes if self.given else None)
-        chosen = [None if self.given else self.rule(one) for one in detections]
-        rows = zip(batch, detections, chosen, strict=True)
-        return [detection.detection_record(*row, self.class_probs, True) for row in rows]
-
-    def _pixels(self, item: detection.Prepared) -> Tensor:
-        pixels = item.pixels.to(self.device, non_blocking=True)
-        return pixels.flip(0) if self.rgb else pixels
+    def pixels(self, batch: list[detection.Prepared]) -> list[Tensor]:
+        pictures = [item.pixels.to(self.device, non_blocking=True) for item in batch]
+        return [pixels.flip(0) for pixels in pictures] if self.rgb else pictures

@@ -191,8 +191,6 @@ class TorchvisionExtractor(Extractor):
 
     def provenance(self) -> dict[str, Any]:
         shown = {key: value for key, value in self._parameters.items() if key not in HIDDEN}
-        if not self.choice.whole:
-            del shown["whole"]  # stores that were begun without the parameter go on
         labels = {} if self.boxes != "detected" else self.loaded.labels.provenance()
         return {
             "extractor": "torchvision",

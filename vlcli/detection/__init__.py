@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         to_record,
     )
     from vlcli.detection.selection import MapGeometry, Rule, RuleName, cell_boxes, cell_record, make_rule, nms
+    from vlcli.detection.two_stage import TwoStageExtractor
 
 
 __getattr__ = lazily(__name__, __file__)

@@ -185,20 +185,20 @@ def test_a_detector_with_a_pyramid_is_not_taken_for_another():
 
 
 def test_sampling_is_the_familys_unless_chosen(tmp_path):
-    """MILVLG's configurations say 2, detectron2's default (its zoo's) is 0; only another than 2 is noted."""
+    """MILVLG's configurations say 2, detectron2's default (its zoo's) is 0; stores keep which it was."""
     assert {name: family.sampling for name, family in FAMILIES.items() if family.sampling != (2, 2)} == {
         "detectron2": (2, 0)
     }
     small = {"depth": 50, "cardinality": 1, "width": 8}
     with_head = BottomUpExtractor(family="detectron2", **small)
     assert with_head.detector.roi_heads.sampling == 2
-    assert "sampling" not in with_head.provenance()["parameters"]
+    assert with_head.provenance()["parameters"]["sampling"] == 2
     chosen = BottomUpExtractor(family="detectron2", sampling=0, **small)
     assert chosen.detector.roi_heads.sampling == 0
     assert chosen.provenance()["parameters"]["sampling"] == 0
     boxes = BoxList(np.array([[0, 0, 90, 80]], np.float32))
     for made in (with_head, chosen):
-        made.given = True
+        made.boxes = "given"
         made.preparation.boxes = "given"
     rows = [made.extract([made.prepare(picture(), boxes)])[0].features for made in (with_head, chosen)]
     assert not np.array_equal(*rows)

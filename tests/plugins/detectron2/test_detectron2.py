@@ -101,22 +101,22 @@ def test_class_names_come_from_the_configurations_data_set():
 def enliven(made: Detectron2Extractor) -> None:
     """Random weights that neither blow up through the frozen norms nor say the same of every region."""
     torch.manual_seed(0)
-    for name, module in made.network.model.named_modules():
+    for name, module in made.detector.model.named_modules():
         if type(module).__name__ == "FrozenBatchNorm2d":
             module.weight.fill_(0.2 if "conv3" in name else 0.7)
-    model = made.network.model
+    model = made.detector.model
     model.proposal_generator.rpn_head.objectness_logits.weight.mul_(5)
     model.proposal_generator.rpn_head.anchor_deltas.weight.mul_(5)
     model.roi_heads.box_predictor.cls_score.weight.mul_(30)
     model.roi_heads.box_predictor.bbox_pred.weight.mul_(30)
-    for value in made.network.attributes.parameters() if made.network.attributes else ():
+    for value in made.detector.attributes.parameters() if made.detector.attributes else ():
         value.normal_(std=0.1)
 
 
 def save(made: Detectron2Extractor, path) -> str:
     """Under the names of MILVLG's checkpoints."""
-    tensors = {name: value.clone() for name, value in made.network.model.state_dict().items()}
-    for name, value in made.network.attributes.state_dict().items() if made.network.attributes else ():
+    tensors = {name: value.clone() for name, value in made.detector.model.state_dict().items()}
+    for name, value in made.detector.attributes.state_dict().items() if made.detector.attributes else ():
         head, part = name.rsplit(".", 1)
         tensors[f"roi_heads.attribute_predictor.{PUBLISHED[head]}.{part}"] = value.clone()
     save_file(tensors, path)
@@ -172,7 +172,7 @@ def test_it_equals_detectron2s_own_inference(shared, kind, sizes):
         record = made.extract([item])[0]
         inputs = [{"image": item.pixels, "height": image.height, "width": image.width}]
         with torch.inference_mode():
-            found = made.network.model.inference(inputs)[0]["instances"]
+            found = made.detector.model.inference(inputs)[0]["instances"]
         assert len(found) == len(record) > 0
         assert np.allclose(found.pred_boxes.tensor.numpy(), record.boxes, atol=1e-2)
         assert np.array_equal(found.pred_classes.numpy(), record.classes)
