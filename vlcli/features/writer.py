@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,12 +55,13 @@ def free_bytes(folder: Path) -> int:
 
 def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     # HDF5 wraps the system's error in its own text, so the number alone does not tell.
-    words = any(text in str(error) for text in ("No space left", "errno = 28"))
-    full = words or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    found = re.search(r"errno = (\d+)", str(error))
+    number = int(found[1]) if found else getattr(error, "errno", None)
+    full = number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
     what = "the disk is full" if full else "the feature store cannot be written"
     free = free_bytes(path.parent)
     hint = f"{'free some space' if full else 'mend it'} and run the same command again: it continues where it stopped"
-    reason = os.strerror(errno.ENOSPC) if words else str(error)  # HDF5's text has lines of file descriptors
+    reason = os.strerror(number) if number else str(error)  # HDF5's text has lines of file descriptors
     return VlcliError(what, where=str(path), got=f"{reason} ({free / 1e9:.1f} GB free)", hint=hint)
 
 
