@@ -157,7 +157,7 @@ def _parent(name: str, child: RecipeFile, line: str) -> RecipeFile:
 def _mapping(source: RecipeFile) -> Document:
     document = yaml.read(source.file)
     if not isinstance(document.value, dict):
-        got = type(document.value).__name__
+        got = "nothing" if document.value is None else type(document.value).__name__
         problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
         raise RecipeError([problem], source.name)
     return document
