@@ -182,12 +182,9 @@ def _box_problems(record: Record) -> list[str]:
 def check_record(record: Record, where: str = "") -> None:
     """Refuse a faulty record. Raises DataError: a value is not finite, a box leaves the image, or shapes disagree."""
     if problems := record_problems(record):
-        raise DataError(
-            f"the record of image {record.id!r} cannot be stored",
-            where=where,
-            got="; ".join(problems),
-            expected="finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field",
-        )
+        what, got = f"the record of image {record.id!r} cannot be stored", "; ".join(problems)
+        expected = "finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field"
+        raise DataError(what, where=where, got=got, expected=expected)
 
 
 def checksum(record: Record) -> int:

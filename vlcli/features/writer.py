@@ -148,13 +148,13 @@ class FeatureWriter:
         source = SetFile(path, self.set)
         stored = str(source.dtypes["features"])
         if stored != self.dtype or not same_extraction(source.provenance, self.provenance):
-            raise DataError(
+            what, hint = (
                 "the store there was made by another extraction",
-                where=str(source.path),
-                got=f"{stored} {_without_versions(source.provenance)}",
-                expected=f"{self.dtype} {_without_versions(self.provenance)}",
-                hint="use --force to start anew, or another output",
+                "use --force to start anew, or another output",
             )
+            got = f"{stored} {_without_versions(source.provenance)}"
+            expected = f"{self.dtype} {_without_versions(self.provenance)}"
+            raise DataError(what, where=str(source.path), got=got, expected=expected, hint=hint)
         if len(source):
             self._layout = self._layout or source.widths
         return source
@@ -237,19 +237,11 @@ class FeatureWriter:
         if [source.path for source in sources] != [self.path]:
             provenance = join_provenance([*(source.provenance for source in sources), self.provenance])
             draft = self.part / "finished"
+            how: dict[str, Any] = {"order": order, "compression": self.compression, "dtype": self.dtype, "tick": tick}
             with written_whole(draft) as target, create_file(target) as file:
                 if self.path.exists():
                     copy_other_sets(file, self.path, self.set)
-                write_sources(
-                    file,
-                    self.set,
-                    [source for source in sources if len(source)],
-                    provenance,
-                    order=order,
-                    compression=self.compression,
-                    dtype=self.dtype,
-                    tick=tick,
-                )
+                write_sources(file, self.set, [source for source in sources if len(source)], provenance, **how)
             put(draft, self.path)
         self._resume = True
         shutil.rmtree(self.part, ignore_errors=True)
