@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +130,49 @@ def test_bad_records_are_refused(tmp_path, change, message):
         writer.append(record)
     assert message in str(caught.value)
     assert len(writer) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 42}, "an id of type int"),
+        ({"id": None}, "an id of type NoneType"),
+        ({"features": torch.ones(5, 8).bfloat16()}, "BFloat16"),
+        ({"features": torch.ones(5, 8, requires_grad=True)}, "requires grad"),
+        ({"features": np.full((5, 8), "red")}, "could not convert string"),
+        ({"boxes": None}, "'boxes'"),
+        ({"size": None}, "NoneType"),
+        ({"size": (3, 40, 60)}, "too many values"),
+        ({"size": (float("nan"), 60)}, "NaN"),
+    ],
+)
+def test_records_of_other_types_are_refused(tmp_path, change, message):
+    with pytest.raises(DataError, match=message), FeatureWriter(tmp_path / "f.h5") as writer:
+        writer.append(replace(make_record("a", 1), **change))
+
+
+def test_a_provenance_is_compared_as_it_is_stored(tmp_path):
+    for name in "ab":
+        with FeatureWriter(tmp_path / "f.h5", {"grid": (6, 6), "layers": {4: "c4"}}) as writer:
+            writer.append(make_record(name, 1))
+    assert FeatureStore(tmp_path / "f.h5").ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), Path("x"), float("nan"), "\ud800"])
+def test_a_provenance_that_is_no_json_is_refused_before_any_record(tmp_path, value):
+    with pytest.raises(DataError, match="provenance"):
+        FeatureWriter(tmp_path / "f.h5", {"extractor": value})
+
+
+def test_two_writers_of_one_store_keep_the_records_of_both(tmp_path):
+    first, second = FeatureWriter(tmp_path / "f.h5"), FeatureWriter(tmp_path / "f.h5")
+    for writer, name in ((first, "a"), (second, "b")):
+        writer.append(make_record(name, 1))
+        writer.flush()
+    first.finish()
+    second.append(make_record("c", 2))
+    second.finish()
+    assert FeatureStore(tmp_path / "f.h5").ids == ["a", "b", "c"]
 
 
 def test_records_must_agree_and_be_new(tmp_path):

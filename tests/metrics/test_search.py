@@ -45,6 +45,12 @@ def test_arrays_and_maps_are_read_in_blocks(tmp_path) -> None:
     assert scores.shape == (4, 3)
 
 
+@pytest.mark.parametrize(("asked", "count"), [(0, 4), (2, 0), (0, 0)])
+def test_no_query_and_no_vector_find_nothing(asked: int, count: int) -> None:
+    scores, rows = search(torch.zeros(asked, 3), torch.zeros(count, 3), 2)
+    assert scores.shape == rows.shape == (asked, min(2, count))
+
+
 def test_memory_bounds_the_block() -> None:
     for queries in (1, 1000):
         rows = block_rows(queries, 256, 64)

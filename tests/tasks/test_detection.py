@@ -193,6 +193,14 @@ def test_equal_to_pycocotools_summary_on_real_detections(shared):
     assert ours["AP50"] > 0.3, "a real detector"
 
 
+def test_categories_of_one_name_share_their_row():
+    notes = [{"image_id": 1, "category_id": key, "bbox": [10 * key, 0, 5, 5]} for key in (1, 2)]
+    names = [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}]
+    truth = {"images": [{"id": 1, "width": 50, "height": 9}], "categories": names, "annotations": notes}
+    ours = average_precision(truth, [{**notes[0], "score": 0.9}])
+    assert ours["AP/cat"] == ours["AP"] == pytest.approx(0.5)
+
+
 def test_nothing_found_is_no_fault():
     truth = {**document(), "annotations": document()["annotations"][:1]}
     assert average_precision(truth, [])["AP"] == 0.0

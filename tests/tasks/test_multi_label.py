@@ -54,6 +54,11 @@ def test_average_precision_is_its_definition(pairs: list[tuple[int, bool]]) -> N
     assert average_precision([0.3] * len(positive), positive) == pytest.approx(share)
 
 
+def test_average_precision_needs_numbers() -> None:
+    with pytest.raises(ValueError, match="numbers"):
+        average_precision([float("nan"), 0.5], [True, False])
+
+
 def test_average_precision_needs_something_positive() -> None:
     with pytest.raises(ValueError, match="positive"):
         average_precision([0.1], [False])

@@ -66,13 +66,10 @@ class FeatureStore:
                 name = counts.most_common(1)[0][0]
                 files = [part.path for part in parts for one in part.ids if one == name]
                 hint = "leave one of the files out, or extract again"
-                raise DataError(
-                    "the shards hold an image twice",
-                    where=self.where,
-                    got=f"{name!r} in {files[0]} and {files[1]}",
-                    expected="each image once in all files together",
-                    hint=f"{hint}; vlcli features verify STORE names every fault of a store",
-                )
+                hint += "; vlcli features verify STORE names every fault of a store"
+                what, expected = "the shards hold an image twice", "each image once in all files together"
+                got = f"{name!r} in {files[0]} and {files[1]}"
+                raise DataError(what, where=self.where, got=got, expected=expected, hint=hint)
             self._opened = parts
         return self._opened
 

@@ -116,15 +116,25 @@ def decode_strings(values: np.ndarray) -> list[str]:
 def normalise(record: Record, dtype: str) -> Record:
     """Convert a record to the types of a store whose float type is ``dtype``."""
     changed: dict[str, Any] = {}
-    for name, value in record.arrays().items():
-        if FIELDS[name].dtype == "S":
-            changed[name] = encode_strings(np.asarray(value).tolist())
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):  # check_record refuses inf, with its cause
-                changed[name] = np.ascontiguousarray(value, dtype=FIELDS[name].dtype or dtype)
-            if changed[name].dtype.kind == "i" and (changed[name] != value).any():
-                raise DataError(f"{name} of image {record.id!r} are no whole numbers of 32 bits")
-    return Record(id=record.id, size=(int(record.size[0]), int(record.size[1])), **changed)
+    try:
+        if not isinstance(record.id, str):
+            raise TypeError(f"an id of type {type(record.id).__name__}")
+        for name, value in record.arrays().items():
+            if FIELDS[name].dtype == "S":
+                changed[name] = encode_strings(np.asarray(value).tolist())
+            else:
+                with np.errstate(over="ignore", invalid="ignore"):  # check_record refuses inf, with its cause
+                    changed[name] = np.ascontiguousarray(value, dtype=FIELDS[name].dtype or dtype)
+                if changed[name].dtype.kind == "i" and (changed[name] != value).any():
+                    raise DataError(f"{name} of image {record.id!r} are no whole numbers of 32 bits")
+        height, width = record.size
+        return Record(id=record.id, size=(int(height), int(width)), **changed)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # torch refuses bfloat16 and gradients so
+        what, expected = (
+            f"the record of image {record.id!r} cannot be stored",
+            "a text as id, numpy arrays, two whole sizes",
+        )
+        raise DataError(what, got=str(error), expected=expected) from None
 
 
 def record_problems(record: Record) -> list[str]:
@@ -172,12 +182,9 @@ def _box_problems(record: Record) -> list[str]:
 def check_record(record: Record, where: str = "") -> None:
     """Refuse a faulty record. Raises DataError: a value is not finite, a box leaves the image, or shapes disagree."""
     if problems := record_problems(record):
-        raise DataError(
-            f"the record of image {record.id!r} cannot be stored",
-            where=where,
-            got="; ".join(problems),
-            expected="finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field",
-        )
+        what, got = f"the record of image {record.id!r} cannot be stored", "; ".join(problems)
+        expected = "finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field"
+        raise DataError(what, where=where, got=got, expected=expected)
 
 
 def checksum(record: Record) -> int:

@@ -19,13 +19,9 @@ MOST_REGIONS = 100_000
 
 def damaged(path: Path, got: str) -> DataError:
     """Make the error for a store that no extraction can have written."""
-    return DataError(
-        "the feature store is damaged",
-        where=str(path),
-        got=got,
-        expected="a file as vlcli extract or vlcli features import writes it",
-        hint="delete it and run the extraction again",
-    )
+    what, hint = "the feature store is damaged", "delete it and run the extraction again"
+    expected = "a file as vlcli extract or vlcli features import writes it"
+    return DataError(what, where=str(path), got=got, expected=expected, hint=hint)
 
 
 def check_sets(file: h5py.File, path: Path) -> None:

@@ -11,6 +11,7 @@ finishes it. A killed run may go on with another number of processes.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -113,7 +114,10 @@ class FeatureWriter:
             raise DataError("flush_every must be positive", got=str(flush_every), expected="1 or more")
         self.path = Path(path)
         self.part = self.path.with_name(self.path.name + ".part")
-        self.provenance = dict(provenance or {})
+        try:  # as it is read again
+            self.provenance = json.loads(json.dumps(provenance or {}, ensure_ascii=False, allow_nan=False).encode())
+        except (TypeError, ValueError) as error:
+            raise DataError("the provenance of a store must be JSON", where=str(path), got=str(error)) from None
         self.set, self.dtype, self.compression = set, dtype, compression
         # Most records and seconds of the first segment, and of those after it.
         self._limits = min(flush_every, FIRST_RECORDS), min(flush_seconds, FIRST_SECONDS)
@@ -130,15 +134,13 @@ class FeatureWriter:
                 shutil.rmtree(self.part, ignore_errors=True)
             for draft in self.part.glob("*.tmp"):
                 draft.unlink()
-        self._kept: SetFile | None = None
-        if resume and self.path.exists() and self.set in set_names(self.path):
-            self._kept = self._opened(self.path)
-        self._number = max((int(path.stem.split("-")[-1]) for path in self.part.glob(SEGMENTS)), default=-1) + 1
+        self._resume = resume
         self.done = {name for source in self._sources() for name in source.ids}
 
     def _sources(self) -> list[SetFile]:
         """Open the segments of all processes; return them behind the finished file, if there is one."""
-        kept = [] if self._kept is None else [self._kept]
+        there = self._resume and self.path.exists() and self.set in set_names(self.path)
+        kept = [self._opened(self.path)] if there else []
         held = {name for source in kept for name in source.ids}
         segments = [self._opened(path) for path in sorted(self.part.glob(SEGMENTS))]
         # Killed between the final rename and the clean-up: everything is in the file already.
@@ -148,13 +150,13 @@ class FeatureWriter:
         source = SetFile(path, self.set)
         stored = str(source.dtypes["features"])
         if stored != self.dtype or not same_extraction(source.provenance, self.provenance):
-            raise DataError(
+            what, hint = (
                 "the store there was made by another extraction",
-                where=str(source.path),
-                got=f"{stored} {_without_versions(source.provenance)}",
-                expected=f"{self.dtype} {_without_versions(self.provenance)}",
-                hint="use --force to start anew, or another output",
+                "use --force to start anew, or another output",
             )
+            got = f"{stored} {_without_versions(source.provenance)}"
+            expected = f"{self.dtype} {_without_versions(self.provenance)}"
+            raise DataError(what, where=str(source.path), got=got, expected=expected, hint=hint)
         if len(source):
             self._layout = self._layout or source.widths
         return source
@@ -204,12 +206,13 @@ class FeatureWriter:
         self._settle()
         if self._pending:
             self._limits = self._later_limits
-            path = self.part / f"{self.rank:04d}-{self._number:08d}.h5"
+            number = max((int(path.stem.split("-")[-1]) for path in self.part.glob(SEGMENTS)), default=-1) + 1
+            path = self.part / f"{self.rank:04d}-{number:08d}.h5"
             if self._pool is None:
                 self._write(path, self._pending)
             else:
                 self._writing = self._pool.submit(self._write, path, self._pending)
-            self._pending, self._number = [], self._number + 1
+            self._pending = []
         self._since = monotonic()
 
     def _write(self, path: Path, records: list[Record]) -> None:
@@ -233,24 +236,16 @@ class FeatureWriter:
         """
         self.flush()
         sources = self._sources()
-        if sources != [self._kept] or not self.path.exists():
+        if [source.path for source in sources] != [self.path]:
             provenance = join_provenance([*(source.provenance for source in sources), self.provenance])
             draft = self.part / "finished"
+            how: dict[str, Any] = {"order": order, "compression": self.compression, "dtype": self.dtype, "tick": tick}
             with written_whole(draft) as target, create_file(target) as file:
                 if self.path.exists():
                     copy_other_sets(file, self.path, self.set)
-                write_sources(
-                    file,
-                    self.set,
-                    [source for source in sources if len(source)],
-                    provenance,
-                    order=order,
-                    compression=self.compression,
-                    dtype=self.dtype,
-                    tick=tick,
-                )
+                write_sources(file, self.set, [source for source in sources if len(source)], provenance, **how)
             put(draft, self.path)
-        self._kept = SetFile(self.path, self.set)
+        self._resume = True
         shutil.rmtree(self.part, ignore_errors=True)
         return self.path
 

@@ -49,7 +49,8 @@ def average_precision(
     means |= {f"AP{name[0]}": precision[:, :, :, AREAS.index(name), -1] for name in AREAS[1:]}
     means |= {f"AR{limit}": recall[:, :, 0, number] for number, limit in enumerate(LIMITS)}
     names = {row["id"]: str(row.get("name", row["id"])) for row in truth["categories"]}
-    means |= {f"AP/{names[key]}": all_sizes[:, :, number] for number, key in enumerate(evaluated.params.catIds)}
+    rows = np.array([names[key] for key in evaluated.params.catIds])  # categories of one name are one row
+    means |= {f"AP/{name}": all_sizes[:, :, rows == name] for name in rows.tolist()}
     return {name: float(values[values > -1].mean()) for name, values in means.items() if (values > -1).any()}
 
 

@@ -18,11 +18,13 @@ def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> floa
     A constant score has the share of positives, which is also what a random order has on average in large data.
 
     Raises:
-        ValueError: nothing is positive.
+        ValueError: nothing is positive, or a score is NaN.
 
     >>> average_precision([0.9, 0.8, 0.7], [True, False, True])
     0.8333333333333333
     """
+    if np.isnan(scores).any():
+        raise ValueError("average precision needs scores that are numbers")
     order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     ranked, hits = np.asarray(scores, np.float64)[order], np.cumsum(np.asarray(positive, bool)[order])
     if not len(hits) or not hits[-1]:

@@ -87,7 +87,7 @@ def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterato
     rows = block_rows(len(queries), queries.shape[1], memory_mb, queries.element_size())
     rows = min(rows, int(vectors.shape[0]))
     scores = queries.new_empty(len(queries), rows)
-    for start in range(0, int(vectors.shape[0]), rows):
+    for start in range(0, int(vectors.shape[0]), max(rows, 1)):
         block = torch.as_tensor(vectors[start : start + rows]).to(queries.device, queries.dtype)  # (n, D)
         yield start, torch.mm(queries, block.T, out=scores) if len(block) == rows else queries @ block.T
 
@@ -95,7 +95,7 @@ def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterato
 def block_rows(queries: int, dim: int, memory_mb: int, size: int = 4) -> int:
     """Return how many vectors, their products, and as much again for choosing, fit into ``memory_mb`` and the cache."""
     rows = memory_mb * 2**20 // (size * (dim + 3 * queries))
-    quick = min(max(PRODUCTS // (size * queries), FEWEST), MOST)
+    quick = min(max(PRODUCTS // (size * max(queries, 1)), FEWEST), MOST)
     return max(PIECE, min(rows, quick) // PIECE * PIECE)
 
 
