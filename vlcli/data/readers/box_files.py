@@ -8,9 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vlcli.data.files import inside, is_picture_file, read_text
+from vlcli.data.readers.box_columns import sides_of
 from vlcli.data.readers.cells import class_names_of
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
@@ -19,7 +18,6 @@ from vlcli.data.recognition.values import as_number
 from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.files import walk
-from vlcli.images.files import BadImageError, read_size
 from vlcli.plain import as_list
 from vlcli.recipe import yaml
 
@@ -242,13 +240,9 @@ class YOLO(LabelledBoxes):
             boxes = [_yolo(line, f"{labels}:{number}", count, poses) for number, line in lines if line.strip()]
             yield self.picture(str(picture.absolute())), boxes
 
-    def scale(self, image: str) -> Any:  # zeros for a picture that cannot be read, which pixels report
+    def scale(self, image: str) -> Any:
         if image not in self._scales:
-            try:
-                height, width = read_size(self.locate(image))
-            except BadImageError:
-                height = width = 0
-            self._scales[image] = np.array([width, height] * 2, np.float32)
+            self._scales[image] = sides_of(self.locate(image))
         return self._scales[image]
 
     def _document(self) -> dict[str, Any]:

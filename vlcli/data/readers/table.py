@@ -4,6 +4,7 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
-from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners
+from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners, sides_of
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.errors import DataError, shown
@@ -46,7 +47,7 @@ class Table(SplitFileReader):
         boxes: column of the first picture's boxes; without it they are those of ``box``. A list of four columns: a box
             a row; the rows of a picture are one example.
         box_format: of four columns, or of a list of one column of lists, in pixels: ``xyxy``, ``xywh`` or ``cxcywh``,
-            as in torchvision.
+            as in torchvision; ``shares``: x1, y1, x2, y2 as shares of the picture, of the columns of ``boxes``.
         box_labels: column of the classes of ``boxes``.
         answers: column of the answers.
         choices: column of lists of choices (task ``multiple-choice``), or a column for each choice.
@@ -290,7 +291,10 @@ class Table(SplitFileReader):
     def boxes(self) -> dict[str, BoxList]:
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
         known = {name: BoxList(np.array(boxes, np.float32)) for name, boxes in self._spoken.items()} | self._boxes
-        return {name: known[name] for name in used if name in known}
+        own = {name: known[name] for name in used if name in known}
+        if self.box_format != "shares":
+            return own
+        return {name: replace(one, boxes=one.boxes * sides_of(self.locate(name))) for name, one in own.items()}
 
     def label_names(self) -> list[str]:
         self.examples()

@@ -159,19 +159,20 @@ def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numb
     """Say what the box of ``numbers`` is, one column or four: of an expression, of an object, or nothing."""
     four = list(numbers)
     sides = [number for values in numbers.values() for value in values for number in as_list(value)]
+    shares = bool(four) and max(cells.as_number(side) or 0 for side in sides) <= 1
     sources = meaning.pictures.sources if meaning.pictures else ()
     names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
     said = grouped((name, repr(row.get(str(meaning.boxes)))) for name, row in zip(names, table.rows, strict=False))
     if meaning.boxes and meaning.text and not meaning.answers and any(len({*some}) > 1 for some in said.values()):
         one = "an expression has one box, as four columns or a list of four numbers"
         meaning.unclear = f"{meaning.boxes} are other boxes in each row of a picture, and {one}"
-    elif four and max(cells.as_number(side) or 0 for side in sides) <= 1:
+    elif shares and (meaning.text is not None or form == "xywh"):
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
         meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
     elif four and meaning.text is None and (len(four) == 1 or 0 < len(set(names)) < len(names)):
-        meaning.boxes, meaning.box_format = four, form
+        meaning.boxes, meaning.box_format = four, "shares" if shares else form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
         meaning.box_labels, meaning.label = meaning.label or one_class, None
         left.pop(one_class or "", None)
