@@ -15,7 +15,6 @@ from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of, parts_of
 from vlcli.data.recognition.values import as_number
-from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.files import walk
 from vlcli.plain import as_list
@@ -57,7 +56,6 @@ class PascalVOC(LabelledBoxes):
         beside = [self.folder / name for name in ("JPEGImages", "images")]
         self.of_pictures = self.image_folder if images else next((path for path in beside if path.is_dir()), None)
         self.classes, self.difficult = classes, difficult
-        self._ignored: dict[str, Labelled] = {}
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -94,19 +92,12 @@ class PascalVOC(LabelledBoxes):
         return self.classes
 
     def annotated(self) -> Iterator[tuple[str, Labelled]]:
-        self._ignored = {}
+        self.ignored = {}
         for file in dict.fromkeys(path for split in self.split_names for path in self._files(split)):
             suffix, rows = _voc(file)
             image = self.picture(str(((self.of_pictures or file.parent) / f"{file.stem}{suffix}").absolute()))
-            self._ignored[image] = [(name, box) for name, box, hard in rows if hard and not self.difficult]
+            self.ignored[image] = [(name, box) for name, box, hard in rows if hard and not self.difficult]
             yield image, [(name, box) for name, box, hard in rows if self.difficult or not hard]
-
-    def truth(self) -> Truth:
-        truth, names = truth_of(self), self.class_names()
-        for image in truth.numbers:
-            hard = [coco_annotation(image, names.index(str(name)), box) for name, box in self._ignored[image]]
-            truth.document["annotations"] += [{**note, "iscrowd": 1} for note in hard]
-        return truth
 
     def _list(self, split: str) -> Path:
         return self.folder / "ImageSets/Main" / f"{split}.txt"
