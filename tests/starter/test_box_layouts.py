@@ -149,3 +149,22 @@ def test_boxes_of_a_public_layout_are_read_in_pixels(make, tmp_path):
     boxes = next(iter(reader.boxes().values()))
     np.testing.assert_allclose(boxes.boxes[0] / [*SIZE, *SIZE], [0.1, 0.5, 0.5, 1], atol=1e-4)
     assert [reader.class_names()[int(one)] for one in boxes.classes] == list(KINDS)
+
+
+def test_tables_in_the_folders_of_their_pictures_name_each_its_own(tmp_path):
+    """GTSRB as it is unpacked: the same names in the folder of each class, and one box a picture."""
+    columns = ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "Roi.X2", "Roi.Y2", "ClassId"]
+    homes = {"Final_Test/Images/GT-final_test.csv": 0} | {
+        f"Final_Training/Images/0{k}/GT-0{k}.csv": k for k in range(3)
+    }
+    for table, kind in homes.items():
+        folder = Path("GTSRB", table).parent
+        start = "" if "Test" in table else "00000_"
+        names = photos(tmp_path, [(folder / f"{start}{n:05}.ppm").as_posix() for n in range(12)])
+        rows = [[Path(name).name, *SIZE, 5, 6, 20, 15, (kind + n) % 3] for n, name in enumerate(names)]
+        rows_of(tmp_path, f"GTSRB/{table}", columns, rows, ";")
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.parts["test"].examples, plan.source.entry["beside"]) == ("image-classification", 12, True)
+    reader = build_reader({**plan.source.entry, **plan.parts["train"].options}, tmp_path)
+    rows = [(reader.locate(one.images[0]), one.targets["label"]) for one in reader.examples()]
+    assert all(label == (int(path.parent.name) + int(path.stem[-5:])) % 3 for path, label in rows)

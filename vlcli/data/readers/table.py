@@ -35,6 +35,7 @@ class Table(SplitFileReader):
     Args:
         images: folder that image paths are relative to; "." for the root itself.
         id: column of the example's id, which no other row may have; without it, or with "", the row's number.
+        beside: image paths are relative to the table.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence; a list of columns gives an example for each.
@@ -85,6 +86,7 @@ class Table(SplitFileReader):
         root: Path,
         *,
         id: str = COLUMNS["id"],
+        beside: bool = False,
         image: str | list[str] = COLUMNS["image"],
         text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
@@ -120,7 +122,7 @@ class Table(SplitFileReader):
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {"choices": choices} if isinstance(choices, str) else {}
-        self.by_picture = by_picture
+        self.by_picture, self.beside = by_picture, beside
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
         cells.check_types(types)
@@ -165,7 +167,7 @@ class Table(SplitFileReader):
                 self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
     def _rows(self, file: Path) -> Iterator[Row]:
-        rows = self.rows(file)
+        rows = self._beside(file) if self.beside else self.rows(file)
         if any(cells.is_template(source) and "split" in cells.fields_of(source) for source in self.sources):
             files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True)
             if len(names := [split for split, path in files if path == file]) == 1:
@@ -183,6 +185,11 @@ class Table(SplitFileReader):
                 lambda row, _: {column: [] if row.get(column) is None else [str(row[column])]},
             )
         return rows
+
+    def _beside(self, file: Path) -> Iterator[Row]:
+        for where, row in self.rows(file):
+            named = (name for name in self.sources if isinstance(row.get(name), str))
+            yield where, row | {name: str(inside(file.parent, row[name]).absolute()) for name in named}
 
     def _box_and_class(self, row: dict[str, Any], where: str) -> dict[str, list[Any]]:
         box = corners(row, self.box_columns["boxes"], self.box_format, where)
