@@ -51,20 +51,17 @@ class BoxTexts(LabelledBoxes):
         for home, names in homes.items():
             listing = any(is_picture_file(line) or line[:1] == "{" for line in folder.lines(names[0], 1))
             places |= {name: [name] for name in names} if listing else {home: names}
-        first = {
-            place: [line for name in names[:20] for line in folder.lines(name, 4)] for place, names in places.items()
-        }
-        forms = ((_form_of(lines), split_names([Path(place).name])[0], place) for place, lines in first.items())
+        first = {at: [line for name in names[:20] for line in folder.lines(name, 4)] for at, names in places.items()}
+        forms = (((_form_of(lines), split_names([Path(place).name])[0]), place) for place, lines in first.items())
         records = []
-        for (form, _), some in grouped(((form, name), place) for form, name, place in forms if form).items():
+        for form, some in ((form, some) for (form, _), some in grouped(forms).items() if form):
             record = Recognised("boxes", {"name": "box-texts", "form": form}, some, {"boxes": form}).name_files()
             record.files = list(chain.from_iterable(map(places.__getitem__, some)))
             record.title = f"{len(record.files):,} files of boxes ({', '.join(some)})"
             reader = cls(folder.root, form=form, file=record.entry["file"], split="*")
-            named = [name for text in reader.files()[:1000] for name in reader._rows(text)]
-            records.append(
-                folder.with_images(record, [Path(folder.pictures.by_id.get(one, [one])[0]).name for one in named])
-            )
+            named = (name for text in reader.files()[:1000] for name in reader._rows(text))
+            paths = [Path(folder.pictures.by_id.get(name, [name])[0]) for name in named]
+            records.append(folder.with_images(record, [path.name for path in paths]))
         return sorted(records, key=lambda record: (-len(record.parts), -len(record.files)))
 
     def files(self) -> list[Path]:

@@ -231,7 +231,8 @@ def _are_questions(texts: Sequence[Any]) -> bool:
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is called so, else the only one that fits."""
-    able = [name for name in left if fits(left[name]) and not is_hinted("source" if role == "label" else "kind", name)]
+    others = ("source",) if role == "label" else ("kind", "id")
+    able = [name for name in left if fits(left[name]) and not any(is_hinted(other, name) for other in others)]
     named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
     able = exact[:1] or named or able
