@@ -76,7 +76,7 @@ EXPORTS = {
     "Supervisely": ("ann/0.jpg.json", {"description": "", "tags": [], "size": {"height": 9}, "objects": []}),
     "Labelbox": ("export.ndjson", '{"data_row": {"external_id": "0.jpg"}, "projects": {}}'),
     "Argilla": ("records.json", [{"id": 1, "status": "completed", "fields": {"image": "0.jpg"}, "responses": {}}]),
-    "Roboflow": ("_annotations.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,9,9,cat,1,1,4,4\n"),
+    "Roboflow": ("_annotations.txt", "0.jpg 1,1,4,4,0\n"),
 }
 
 

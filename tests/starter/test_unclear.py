@@ -196,14 +196,14 @@ def _phrases(root: Path, names: list[str]) -> None:  # PhraseCut
     write(root, "refer.json", rows)
 
 
-def _shares(root: Path, names: list[str]) -> None:  # AutoML
-    lines = [f"TRAIN,{n},{kind},0.1,0.2,,,0.5,0.6,," for n in names for kind in ("rose", "tulip")]
-    write(root, "import.csv", "\n".join(lines))
+def _shares(root: Path, names: list[str]) -> None:
+    rows = [[name, kind, 0.1, 0.2, 0.5, 0.6] for name in names for kind in ("cat", "dog")]
+    rows_of(root, "boxes.csv", ["file", "class", "x", "y", "w", "h"], rows)
 
 
 UNCLEAR = [
     (_phrases, "instance_boxes are other boxes in each row of a picture, and an expression has one box"),
-    (_shares, "value4, value5, value8, value9 hold boxes as shares of the picture: write them in pixels"),
+    (_shares, "x, y, w, h hold boxes as shares of the picture: write them in pixels"),
     (_edits, "a sentence about two pictures (target and candidate) needs a column of labels"),
     (_kinds, "question holds questions, and no column their answers"),
     (_long, "nothing can be learnt from it; as captions they can be: --text answer"),
@@ -252,9 +252,11 @@ def test_folders_of_variants_that_hold_the_same_classes_are_asked_about(tmp_path
     assert seen(tmp_path / "color").goal == "image-classification"
 
 
-def test_boxes_as_shares_of_the_picture_are_asked_about(tmp_path):
-    rows = [[name, kind, 0.1, 0.2, 0.5, 0.6] for name in pictures(tmp_path) for kind in ("cat", "dog")]
-    rows_of(tmp_path, "boxes.csv", ["file", "class", "xmin", "ymin", "xmax", "ymax"], rows)
+def test_boxes_of_expressions_as_shares_of_the_picture_are_asked_about(tmp_path):
+    rows = [
+        [name, f"the {kind} on the left", 0.1, 0.2, 0.5, 0.6] for name in pictures(tmp_path) for kind in ("cat", "dog")
+    ]
+    rows_of(tmp_path, "boxes.csv", ["file", "text", "xmin", "ymin", "xmax", "ymax"], rows)
     assert "write them in pixels" in asked(tmp_path)
 
 

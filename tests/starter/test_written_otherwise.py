@@ -386,3 +386,14 @@ def test_lists_divide_the_questions_of_daquar(tmp_path):
     for part, start, end in (("train", 0, 30), ("test", 30, 40)):
         write(tmp_path, f"{part}_images_list.txt", "".join(f"image{n}\n" for n in range(start, end)))
     assert seen(tmp_path).parts["test"].examples == 10
+
+
+def test_numbers_of_pictures_are_no_answers_to_questions_without_any(tmp_path):  # CLEVR's test
+    for part in ("test", "train", "val"):
+        names = photos(tmp_path, [f"images/{part}/CLEVR_{part}_{n:06}.png" for n in range(24)] * 2)
+        rows = [
+            {"image_index": n % 24, "image_filename": Path(x).name, "question": "Is it?"} for n, x in enumerate(names)
+        ]
+        rows = [row | ({} if part == "test" else {"answer": answer(n)}) for n, row in enumerate(rows)]
+        write(tmp_path, f"CLEVR_{part}_questions.json", {"questions": rows})
+    assert seen(tmp_path).source.files == ["CLEVR_train_questions.json", "CLEVR_val_questions.json"]

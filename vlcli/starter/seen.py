@@ -163,7 +163,7 @@ def exports(folder: Folder) -> dict[str, list[str]]:
 
 def _tool_of(folder: Folder, name: str) -> str:
     last = name.rpartition("/")[2].lower()
-    if last in ("_annotations.csv", "_annotations.txt", "_annotations.createml.json"):
+    if last in ("_annotations.txt", "_annotations.createml.json"):
         return "Roboflow"
     if last.endswith(".xml"):
         head = " ".join(folder.lines(name, 4))

@@ -1,15 +1,19 @@
 """Tables with several rows for each picture: a box a row, or a class a row."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from vlcli.data.files import parsed
 from vlcli.data.recognition.values import as_number
 from vlcli.errors import DataError, shown
+from vlcli.images.files import BadImageError, read_size
 from vlcli.plain import as_list
 
-BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
-"""torchvision's names: two corners; corner, width and height; centre, width and height."""
+BoxFormat = Literal["xyxy", "xywh", "cxcywh", "shares"]
+"""torchvision's names: two corners; corner, width and height; centre, width and height. shares: corners from 0 to 1."""
 Row = tuple[str, dict[str, Any]]
 """Place of a row (``FILE:line``), and column -> cell."""
 
@@ -35,7 +39,16 @@ def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where:
     x1, y1, x2, y2 = numbers
     if form == "cxcywh":
         x1, y1 = x1 - x2 / 2, y1 - y2 / 2
-    return [x1, y1, x2, y2] if form == "xyxy" else [x1, y1, x1 + x2, y1 + y2]
+    return [x1, y1, x2, y2] if form in ("xyxy", "shares") else [x1, y1, x1 + x2, y1 + y2]
+
+
+def sides_of(picture: Path) -> np.ndarray:
+    """Return width, height, width, height of a picture: zeros where it cannot be read, which pixels report."""
+    try:
+        height, width = read_size(picture)
+    except BadImageError:
+        height = width = 0
+    return np.array([width, height] * 2, np.float32)
 
 
 def by_picture(

@@ -8,18 +8,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vlcli.data.files import inside, is_picture_file, read_text
+from vlcli.data.readers.box_columns import sides_of
 from vlcli.data.readers.cells import class_names_of
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of, parts_of
 from vlcli.data.recognition.values import as_number
-from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.files import walk
-from vlcli.images.files import BadImageError, read_size
 from vlcli.plain import as_list
 from vlcli.recipe import yaml
 
@@ -59,7 +56,6 @@ class PascalVOC(LabelledBoxes):
         beside = [self.folder / name for name in ("JPEGImages", "images")]
         self.of_pictures = self.image_folder if images else next((path for path in beside if path.is_dir()), None)
         self.classes, self.difficult = classes, difficult
-        self._ignored: dict[str, Labelled] = {}
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -96,19 +92,12 @@ class PascalVOC(LabelledBoxes):
         return self.classes
 
     def annotated(self) -> Iterator[tuple[str, Labelled]]:
-        self._ignored = {}
+        self.ignored = {}
         for file in dict.fromkeys(path for split in self.split_names for path in self._files(split)):
             suffix, rows = _voc(file)
             image = self.picture(str(((self.of_pictures or file.parent) / f"{file.stem}{suffix}").absolute()))
-            self._ignored[image] = [(name, box) for name, box, hard in rows if hard and not self.difficult]
+            self.ignored[image] = [(name, box) for name, box, hard in rows if hard and not self.difficult]
             yield image, [(name, box) for name, box, hard in rows if self.difficult or not hard]
-
-    def truth(self) -> Truth:
-        truth, names = truth_of(self), self.class_names()
-        for image in truth.numbers:
-            hard = [coco_annotation(image, names.index(str(name)), box) for name, box in self._ignored[image]]
-            truth.document["annotations"] += [{**note, "iscrowd": 1} for note in hard]
-        return truth
 
     def _list(self, split: str) -> Path:
         return self.folder / "ImageSets/Main" / f"{split}.txt"
@@ -242,13 +231,9 @@ class YOLO(LabelledBoxes):
             boxes = [_yolo(line, f"{labels}:{number}", count, poses) for number, line in lines if line.strip()]
             yield self.picture(str(picture.absolute())), boxes
 
-    def scale(self, image: str) -> Any:  # zeros for a picture that cannot be read, which pixels report
+    def scale(self, image: str) -> Any:
         if image not in self._scales:
-            try:
-                height, width = read_size(self.locate(image))
-            except BadImageError:
-                height = width = 0
-            self._scales[image] = np.array([width, height] * 2, np.float32)
+            self._scales[image] = sides_of(self.locate(image))
         return self._scales[image]
 
     def _document(self) -> dict[str, Any]:

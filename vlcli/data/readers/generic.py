@@ -168,13 +168,10 @@ class MetadataFolder(Csv):
     )
 
     def __init__(self, root: Path, *, image: str | list[str] = "file_name", **options: Any) -> None:
-        super().__init__(root, image=image, **options)
+        super().__init__(root, image=image, beside=True, **options)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = super().rows(file) if file.suffix == ".csv" else files.read_lines(file, self.encoding)
-        for where, row in rows:
-            named = (name for name in self.sources if isinstance(row.get(name), str))
-            yield where, row | {name: str(files.inside(file.parent, row[name]).absolute()) for name in named}
+        yield from super().rows(file) if file.suffix == ".csv" else files.read_lines(file, self.encoding)
 
 
 class Xlsx(Csv):

@@ -10,6 +10,7 @@ from vlcli.data import Example, Reader
 from vlcli.data.files import inside, read_json, read_lines, read_text
 from vlcli.data.miniature import Miniature
 from vlcli.data.recognition.recognised import Recognised, parts_of
+from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
 
@@ -24,11 +25,15 @@ class LabelledBoxes(Reader):
 
     Args:
         empty: keep images without boxes too.
+
+    Attributes:
+        ignored: boxes by image in which detections are neither right nor wrong: of a class, or of all by another name.
     """
 
     def __init__(self, root: Path, *, empty: bool = False, **options: Any) -> None:
         super().__init__(root, **options)
         self.empty = empty
+        self.ignored: dict[str, Labelled] = {}
 
     def annotated(self) -> Iterator[tuple[str, Labelled]]:
         """Yield id and boxes of each image; called by :meth:`read`."""
@@ -59,6 +64,15 @@ class LabelledBoxes(Reader):
             boxes = np.array([box for _, box in rows], np.float32).reshape(-1, 4) * self.scale(image)
             box_lists[image] = BoxList(boxes, classes=classes)
         return box_lists
+
+    def truth(self) -> Truth:
+        truth, names = truth_of(self), self.class_names()
+        for image in truth.numbers:
+            for name, box in self.ignored.get(image, ()):
+                kinds = [names.index(str(name))] if name in names else range(len(names))
+                hard = (coco_annotation(image, kind, box) for kind in kinds)
+                truth.document["annotations"] += [{**note, "iscrowd": 1} for note in hard]
+        return truth
 
     def scale(self, image: str) -> Any:
         """Return the factor from an image's boxes to pixels; called by :meth:`boxes`."""

@@ -4,6 +4,7 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
-from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners
+from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners, sides_of
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.errors import DataError, shown
@@ -34,6 +35,7 @@ class Table(SplitFileReader):
     Args:
         images: folder that image paths are relative to; "." for the root itself.
         id: column of the example's id, which no other row may have; without it, or with "", the row's number.
+        beside: image paths are relative to the table.
         image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
             a list names several columns or templates, one picture each.
         text: column of the sentence; a list of columns gives an example for each.
@@ -46,7 +48,7 @@ class Table(SplitFileReader):
         boxes: column of the first picture's boxes; without it they are those of ``box``. A list of four columns: a box
             a row; the rows of a picture are one example.
         box_format: of four columns, or of a list of one column of lists, in pixels: ``xyxy``, ``xywh`` or ``cxcywh``,
-            as in torchvision.
+            as in torchvision; ``shares``: x1, y1, x2, y2 as shares of the picture, of the columns of ``boxes``.
         box_labels: column of the classes of ``boxes``.
         answers: column of the answers.
         choices: column of lists of choices (task ``multiple-choice``), or a column for each choice.
@@ -84,6 +86,7 @@ class Table(SplitFileReader):
         root: Path,
         *,
         id: str = COLUMNS["id"],
+        beside: bool = False,
         image: str | list[str] = COLUMNS["image"],
         text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
@@ -119,7 +122,7 @@ class Table(SplitFileReader):
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {"choices": choices} if isinstance(choices, str) else {}
-        self.by_picture = by_picture
+        self.by_picture, self.beside = by_picture, beside
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
         cells.check_types(types)
@@ -164,7 +167,7 @@ class Table(SplitFileReader):
                 self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
     def _rows(self, file: Path) -> Iterator[Row]:
-        rows = self.rows(file)
+        rows = self._beside(file) if self.beside else self.rows(file)
         if any(cells.is_template(source) and "split" in cells.fields_of(source) for source in self.sources):
             files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True)
             if len(names := [split for split, path in files if path == file]) == 1:
@@ -182,6 +185,11 @@ class Table(SplitFileReader):
                 lambda row, _: {column: [] if row.get(column) is None else [str(row[column])]},
             )
         return rows
+
+    def _beside(self, file: Path) -> Iterator[Row]:
+        for where, row in self.rows(file):
+            named = (name for name in self.sources if isinstance(row.get(name), str))
+            yield where, row | {name: str(inside(file.parent, row[name]).absolute()) for name in named}
 
     def _box_and_class(self, row: dict[str, Any], where: str) -> dict[str, list[Any]]:
         box = corners(row, self.box_columns["boxes"], self.box_format, where)
@@ -290,7 +298,10 @@ class Table(SplitFileReader):
     def boxes(self) -> dict[str, BoxList]:
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
         known = {name: BoxList(np.array(boxes, np.float32)) for name, boxes in self._spoken.items()} | self._boxes
-        return {name: known[name] for name in used if name in known}
+        own = {name: known[name] for name in used if name in known}
+        if self.box_format != "shares":
+            return own
+        return {name: replace(one, boxes=one.boxes * sides_of(self.locate(name))) for name, one in own.items()}
 
     def label_names(self) -> list[str]:
         self.examples()

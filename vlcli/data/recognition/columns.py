@@ -1,6 +1,7 @@
 """Guesses what the columns of a table mean, by their content first, then by their names."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -98,7 +99,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     if chosen:
         _choose(meaning, left, chosen)
     else:
-        _guess(meaning, table, left)
+        _guess(meaning, table, left, pictures)
     if (answers := meaning.answers) is not None:
         meaning.choices = _take(left, "", lambda lists: _are_choices(lists, table.values(answers)))
         meaning.choices = meaning.choices or _choice_columns(table, left, answers)
@@ -126,7 +127,7 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
         left.pop(meaning.text or "", None)
 
 
-def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
+def _guess(meaning: Meaning, table: TableFile, left: Left, pictures: Pictures) -> None:
     form, four = _one_column(left) or _four_columns(left)
     meaning.boxes = None if four else _take(left, "boxes", cells.are_boxes)
     if meaning.boxes is not None:
@@ -152,26 +153,28 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
             meaning.label = _take(left, "", cells.is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", cells.is_label_like)
-    _place_boxes(meaning, table, left, form, numbers)
+    _place_boxes(meaning, table, left, form, numbers, pictures)
 
 
-def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numbers: Left) -> None:
+def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numbers: Left, pictures: Pictures) -> None:
     """Say what the box of ``numbers`` is, one column or four: of an expression, of an object, or nothing."""
     four = list(numbers)
     sides = [number for values in numbers.values() for value in values for number in as_list(value)]
+    shares = bool(four) and max(cells.as_number(side) or 0 for side in sides) <= 1
     sources = meaning.pictures.sources if meaning.pictures else ()
     names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
+    several = any(count > len(pictures.by_id.get(image_id(name), "1")) for name, count in Counter(names).items())
     said = grouped((name, repr(row.get(str(meaning.boxes)))) for name, row in zip(names, table.rows, strict=False))
     if meaning.boxes and meaning.text and not meaning.answers and any(len({*some}) > 1 for some in said.values()):
         one = "an expression has one box, as four columns or a list of four numbers"
         meaning.unclear = f"{meaning.boxes} are other boxes in each row of a picture, and {one}"
-    elif four and max(cells.as_number(side) or 0 for side in sides) <= 1:
+    elif shares and (meaning.text is not None or form == "xywh"):
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
         meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
-    elif four and meaning.text is None and (len(four) == 1 or 0 < len(set(names)) < len(names)):
-        meaning.boxes, meaning.box_format = four, form
+    elif four and meaning.text is None and (len(four) == 1 or several):
+        meaning.boxes, meaning.box_format = four, "shares" if shares else form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
         meaning.box_labels, meaning.label = meaning.label or one_class, None
         left.pop(one_class or "", None)
@@ -228,7 +231,8 @@ def _are_questions(texts: Sequence[Any]) -> bool:
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is called so, else the only one that fits."""
-    able = [name for name in left if fits(left[name]) and not is_hinted("source" if role == "label" else "kind", name)]
+    others = ("source",) if role == "label" else ("kind", "id")
+    able = [name for name in left if fits(left[name]) and not any(is_hinted(other, name) for other in others)]
     named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
     able = exact[:1] or named or able

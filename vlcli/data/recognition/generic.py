@@ -203,18 +203,18 @@ def _are_names(lines: Sequence[str]) -> bool:
 
 
 def _split_images(folder: Folder, record: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
-    """Return the options for tables whose pictures lie in folders of the parts and have the same names there."""
+    """Return the options for tables whose pictures lie in folders of the parts, or beside, and have the same names."""
     column = record.columns["image"]
     if len(group) == 1 or not isinstance(column, str) or column not in group[0].columns:
         return {}
-    patterns = set()
-    for table, split in zip(group, split_names(record.files)[1], strict=True):
-        names = [str(value) for value in table.values(column)]
-        if not any(len(folder.pictures.by_id.get(image_id(name), ())) > 1 for name in names[:200]):
-            return {}
-        patterns.add(folder.pictures.place_of(names, split))
-    if len(patterns) > 1 or "" in patterns:
+    named = {table.path: [str(value) for value in table.values(column)] for table in group}
+    if not any(len(folder.pictures.by_id.get(image_id(n), ())) > 1 for names in named.values() for n in names[:200]):
         return {}
+    splits = zip(named.values(), split_names(record.files)[1], strict=True)
+    patterns = {folder.pictures.place_of(names, split) for names, split in splits}
+    if len(patterns) > 1 or "" in patterns:
+        beside = (folder.name(path.parent / name) for path, names in named.items() for name in names)
+        return {"beside": True, "images": "."} if folder.pictures.paths.issuperset(beside) else {}
     start, _, ending = patterns.pop().partition("*")
     return {"images": ".", "image": f"{start}{{{column}}}{ending}"}
 
