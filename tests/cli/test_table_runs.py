@@ -112,6 +112,12 @@ def test_the_words_of_the_command_line_hold_for_all_rows(vlcli):
         assert instead in refused.err
 
 
+def test_more_seeds_than_can_run_are_refused_at_once(vlcli):
+    refused = vlcli("run", "rows.yaml", "--seeds", "99999999999999999999", "--dry-run")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--seeds" in refused.err
+
+
 def test_a_dry_run_tells_what_would_be_wrong(vlcli, tmp_path):
     planned = vlcli("run", "rows.yaml", "--dry-run", "--json")
     assert planned.code == 0, planned.err

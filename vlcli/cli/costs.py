@@ -244,7 +244,7 @@ def kit(
     words: options.RecipeAndWords,
     out: Annotated[Path | None, Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
     rows: Annotated[str | None, Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
-    seeds: Annotated[int | None, Option(min=1, help="Seeds of each row.")] = None,
+    seeds: Annotated[int | None, Option(min=1, max=1000, help="Seeds of each row.")] = None,
     gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
     memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
 ) -> None:

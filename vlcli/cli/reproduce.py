@@ -33,7 +33,7 @@ def reproduce(
     paper: Annotated[list[str] | None, Argument(metavar="[PAPER]...", help=_PAPER, autocompletion=_complete)] = None,
     hours: Annotated[float | None, Option(help="Begin no row after this time (0: write the page only).")] = None,
     claims: Annotated[str | None, Option(metavar="ID,...", help="These claims alone.")] = None,
-    seeds: Annotated[int | None, Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
+    seeds: Annotated[int | None, Option(min=1, max=1000, help="Seeds for each claim; default: as registered.")] = None,
     list_: Annotated[bool, Option("--list", help="List the claims and their verdicts so far; run nothing.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
 ) -> None:

@@ -37,7 +37,7 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
 def run(
     request: RunRequest,
     words: options.RecipesAndWords = None,
-    seeds: Annotated[int | None, Option(min=1, help="Run every recipe over so many seeds.")] = None,
+    seeds: Annotated[int | None, Option(min=1, max=1000, help="Run every recipe over so many seeds.")] = None,
     table: Annotated[bool, Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
     rows: Annotated[str | None, Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
     yes: options.Yes = False,

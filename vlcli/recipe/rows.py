@@ -236,8 +236,6 @@ def _is_number(value: Any) -> bool:
 
 def _skip(table: Rows) -> None:
     written = table.document.value.get("skip")
-    if written is None:
-        return
     reasons = written if isinstance(written, dict) else {str(one): "" for one in as_list(written)}
     for index, (pattern, why) in enumerate(reasons.items()):
         path: Path_ = ("skip", pattern) if isinstance(written, dict) else ("skip", index)
@@ -262,8 +260,10 @@ def _beside(table: Rows) -> None:
         expected = ", ".join(list(table.rows)[:20])
         hint = "a reference is a row of the same table" if ":" in unknown[0] else ""
         table.fault(("reference",), "no row has this label", unknown[0], expected, hint)
-    if isinstance(seeds := value.get("seeds"), int) and seeds >= 1:
-        table.seeds = seeds
+    if (seeds := value.get("seeds")) is not None and not (_is_number(seeds) and seeds in range(1, 1001)):
+        table.fault(("seeds",), "this value does not fit", shown(seeds, 60), "a whole number from 1 to 1,000")
+    else:
+        table.seeds = int(seeds or 1)
     _others(table)
     for label, numbers in _mapping(table, "published", "LABEL: {METRIC: NUMBER}").items():
         read = _numbers(numbers, ("published", label), table)
