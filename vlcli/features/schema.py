@@ -113,6 +113,9 @@ def decode_strings(values: np.ndarray) -> list[str]:
     return [value.decode("utf-8", "surrogatepass") for value in values.tolist()]
 
 
+_UNFIT = "the record of image {!r} cannot be stored"
+
+
 def normalise(record: Record, dtype: str) -> Record:
     """Convert a record to the types of a store whose float type is ``dtype``."""
     changed: dict[str, Any] = {}
@@ -130,10 +133,7 @@ def normalise(record: Record, dtype: str) -> Record:
         height, width = record.size
         return Record(id=record.id, size=(int(height), int(width)), **changed)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # torch refuses bfloat16 and gradients so
-        what, expected = (
-            f"the record of image {record.id!r} cannot be stored",
-            "a text as id, numpy arrays, two whole sizes",
-        )
+        what, expected = _UNFIT.format(record.id), "a text as id, numpy arrays, two whole sizes"
         raise DataError(what, got=str(error), expected=expected) from None
 
 
@@ -182,7 +182,7 @@ def _box_problems(record: Record) -> list[str]:
 def check_record(record: Record, where: str = "") -> None:
     """Refuse a faulty record. Raises DataError: a value is not finite, a box leaves the image, or shapes disagree."""
     if problems := record_problems(record):
-        what, got = f"the record of image {record.id!r} cannot be stored", "; ".join(problems)
+        what, got = _UNFIT.format(record.id), "; ".join(problems)
         expected = "finite values, boxes inside the image as x1 y1 x2 y2 pixels, one row per box in every field"
         raise DataError(what, where=where, got=got, expected=expected)
 

@@ -154,9 +154,8 @@ class FeatureWriter:
                 "the store there was made by another extraction",
                 "use --force to start anew, or another output",
             )
-            got = f"{stored} {_without_versions(source.provenance)}"
-            expected = f"{self.dtype} {_without_versions(self.provenance)}"
-            raise DataError(what, where=str(source.path), got=got, expected=expected, hint=hint)
+            got, expected = f"{stored} {_without_versions(source.provenance)}", _without_versions(self.provenance)
+            raise DataError(what, where=str(source.path), got=got, expected=f"{self.dtype} {expected}", hint=hint)
         if len(source):
             self._layout = self._layout or source.widths
         return source
