@@ -85,11 +85,9 @@ class Ahead(Iterator[Any]):
         _abandoned.append(self._source)
         for worker in self.workers:
             worker.kill()  # they ignore signals to end, and would be waited for at the exit of this process
-        raise VlcliError(
-            "A process that loads data died.",
-            got=f"process {dead.pid}: {how_it_ended(dead.exitcode or 0)}",
-            hint="run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out",
-        )
+        what, got = "A process that loads data died.", f"process {dead.pid}: {how_it_ended(dead.exitcode or 0)}"
+        hint = "run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out"
+        raise VlcliError(what, got=got, hint=hint)
 
     def close(self) -> None:
         waits, self._closed = not self._closed, True

@@ -233,12 +233,9 @@ class Loaded:
         choices = [] if name is None else self.predict(question, image, task=name, top=best).choices
         if choices:
             return [(choice.label, choice.probability) for choice in choices]
-        raise UsageError(
-            "This model has no answer table.",
-            where=str(self.folder),
-            got=", ".join(self.module.objectives) or "no objective",
-            expected="a model fine-tuned on vqa or gqa, or pre-trained with image-qa",
-        )
+        what, where = "This model has no answer table.", str(self.folder)
+        expected = "a model fine-tuned on vqa or gqa, or pre-trained with image-qa"
+        raise UsageError(what, where=where, got=", ".join(self.module.objectives) or "no objective", expected=expected)
 
     def embed_text(self, text: str | Sequence[str], objective: str = "contrast") -> Tensor:
         """Returns vectors (N, D) of texts, whose products with those of pictures rank them."""

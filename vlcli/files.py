@@ -108,12 +108,9 @@ def writing(path: Path) -> Iterator[None]:
         what, first = "The disk is full", "free some space"
         if code == errno.EFBIG:
             what, first = "A file grew beyond the limit on its size", "raise the limit (ulimit -f)"
-        raise VlcliError(
-            f"{what}; what was saved before is intact.",
-            where=str(path),
-            got=f"{free / 2**20:,.0f} MB free ({str(error).strip()})",
-            hint=f"{first} and run the same command again: it resumes from the last checkpoint",
-        ) from error
+        where, got = str(path), f"{free / 2**20:,.0f} MB free ({str(error).strip()})"
+        hint = f"{first} and run the same command again: it resumes from the last checkpoint"
+        raise VlcliError(f"{what}; what was saved before is intact.", where=where, got=got, hint=hint) from error
 
 
 @contextmanager

@@ -167,13 +167,10 @@ def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture
 
     def shape(name: str) -> Sequence[int]:
         if name not in tensors:
-            raise DataError(
-                "these are not a detector's weights, or of a layout that is not known",
-                where=where,
-                got=f"no tensor {name}; first of {len(tensors)}: {', '.join(list(tensors)[:3])}",
-                expected="one of the layouts of docs/detectors.md",
-                hint="see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp",
-            )
+            what = "these are not a detector's weights, or of a layout that is not known"
+            got = f"no tensor {name}; first of {len(tensors)}: {', '.join(list(tensors)[:3])}"
+            hint = "see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp"
+            raise DataError(what, where=where, got=got, expected="one of the layouts of docs/detectors.md", hint=hint)
         return tensors[name].shape
 
     def blocks(prefix: str) -> int:
@@ -244,13 +241,10 @@ def recognise(names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], where
     if "conv1_w" in known:
         return "vlp"
     if "backbone.stem.norm.weight" in known:
-        raise DataError(
-            "detectors with pre-activation residual blocks are not supported",
-            where=where,
-            got="backbone.stem.norm.weight (bua-caffe-frcn-r152)",
-            expected="a ResNet-101 of the same family, or MILVLG's detectron2-mode X152",
-            hint="see docs/detectors.md",
-        )
+        what = "detectors with pre-activation residual blocks are not supported"
+        got = "backbone.stem.norm.weight (bua-caffe-frcn-r152)"
+        expected = "a ResNet-101 of the same family, or MILVLG's detectron2-mode X152"
+        raise DataError(what, where=where, got=got, expected=expected, hint="see docs/detectors.md")
     objectness = shapes.get("proposal_generator.rpn_head.objectness_logits.weight", (0,))[0]
     deltas = shapes.get("proposal_generator.rpn_head.anchor_deltas.weight", (0,))[0]
     if objectness and objectness * 2 == deltas:

@@ -98,13 +98,9 @@ def ratio_for(buckets: int, method: Method) -> float:
     if side**power == buckets and side >= 3 and side % 2 == 1:
         return (side - 1) / 4
     sizes = [n**power for n in dict.fromkeys([max(3, side - 1 + side % 2), side + 1 + side % 2])]
-    raise ComponentError(
-        f"No ratio gives the {method} method this many buckets.",
-        where="position irpe, key buckets",
-        got=str(buckets),
-        expected=f"an odd number{' squared' if power == 2 else ''}, e.g. {sizes}",
-        hint="set ratio instead",
-    )
+    what, where = f"No ratio gives the {method} method this many buckets.", "position irpe, key buckets"
+    got, expected = str(buckets), f"an odd number{' squared' if power == 2 else ''}, e.g. {sizes}"
+    raise ComponentError(what, where=where, got=got, expected=expected, hint="set ratio instead")
 
 
 def _real(x: Tensor) -> Tensor:

@@ -136,13 +136,9 @@ def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict
     absent = network.load_state_dict(fitting, strict=False).missing_keys
     if missing := [name for name in absent if not name.startswith("cls.predictions.decoder")]:  # that is the word table
         expected = "a model pre-trained with mlm and matching" if kind == "pretraining" else "a model trained on a task"
-        raise ComponentError(
-            f"{type(network).__name__} has weights that this model lacks.",
-            where="exporter transformers",
-            got=", ".join(missing[:4]),
-            expected=expected,
-            hint="format: {name: transformers, architecture: model}",
-        )
+        what, where = f"{type(network).__name__} has weights that this model lacks.", "exporter transformers"
+        got, hint = ", ".join(missing[:4]), "format: {name: transformers, architecture: model}"
+        raise ComponentError(what, where=where, got=got, expected=expected, hint=hint)
     return network, [name for name in named if name not in fitting and "table.utf8" not in name]
 
 

@@ -53,14 +53,11 @@ def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[
     lacking = [target for target in targets if not any(_matches(target, name) for name in layers)]
     if lacking or not targets:
         ends = Counter(name.rpartition(".")[2] for name in layers)
-        raise ComponentError(
-            "LoRA has targets that match no linear layer of the tower.",
-            where=f"model.{where}",
-            got=f"looked for {', '.join(map(repr, lacking)) or 'nothing'}",
-            expected=", ".join(f"{end} ({count})" for end, count in sorted(ends.items()))
-            or "a tower with linear layers",
-            hint=f"lora_targets: [{next(iter(sorted(ends)), 'NAME')}]; leave lora_targets out for every linear layer",
-        )
+        what = "LoRA has targets that match no linear layer of the tower."
+        got = f"looked for {', '.join(map(repr, lacking)) or 'nothing'}"
+        expected = ", ".join(f"{end} ({count})" for end, count in sorted(ends.items())) or "a tower with linear layers"
+        hint = f"lora_targets: [{next(iter(sorted(ends)), 'NAME')}]; leave lora_targets out for every linear layer"
+        raise ComponentError(what, where=f"model.{where}", got=got, expected=expected, hint=hint)
     return [name for name in layers if any(_matches(target, name) for target in targets)]
 
 

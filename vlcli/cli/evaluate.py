@@ -161,11 +161,9 @@ def _rescore(
     elif task is not None:
         source = source_of_task(task, root or Path(), split)
     else:
-        raise UsageError(
-            "Say what the predictions are scored against.",
-            expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
-            hint="vlcli eval vqa --predictions FILE --root DATA --split val",
-        )
+        what = "Say what the predictions are scored against."
+        expected = "a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE"
+        raise UsageError(what, expected=expected, hint="vlcli eval vqa --predictions FILE --root DATA --split val")
     metrics = score(source, file, request.progress()).metrics
     if request.json_:
         console.out_json({"predictions": str(file), "metrics": metrics})

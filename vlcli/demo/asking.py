@@ -60,13 +60,11 @@ class Demo:
     def __post_init__(self) -> None:
         if not self.model.uses and self.index is None:
             heads = ", ".join(self.model.module.objectives)
-            raise UsageError(
-                "The page has nothing to show of this model: it cannot be asked anything.",
-                where=str(self.model.folder),
-                got=f"objectives: {heads}" if heads else "no objective",
-                expected="a task, a head that answers, or --pictures with a model that has learnt contrast",
-                hint="fine-tune it on a task (vlcli ls tasks), or name another stage of its run",
-            )
+            what = "The page has nothing to show of this model: it cannot be asked anything."
+            where, got = str(self.model.folder), f"objectives: {heads}" if heads else "no objective"
+            expected = "a task, a head that answers, or --pictures with a model that has learnt contrast"
+            hint = "fine-tune it on a task (vlcli ls tasks), or name another stage of its run"
+            raise UsageError(what, where=where, got=got, expected=expected, hint=hint)
         self.uploads, self.turns = Uploads(self.limits.pixels), Turns(self.limits.waiting)
         self.model.reader = Remembered(self.model.reader, self.uploads)  # type: ignore[assignment]
 
@@ -122,12 +120,8 @@ class Demo:
         """Raise UsageError for a text that is too long."""
         most, pieces = self.limits.text, self.model.data_spec.text_length
         if len(text) > most:
-            raise UsageError(
-                "The text is too long.",
-                got=f"{len(text):,} characters",
-                expected=f"at most {most:,} characters",
-                hint=f"shorten it: this model reads {pieces} word pieces at most",
-            )
+            what, hint = "The text is too long.", f"shorten it: this model reads {pieces} word pieces at most"
+            raise UsageError(what, got=f"{len(text):,} characters", expected=f"at most {most:,} characters", hint=hint)
 
     def search(self, text: str, keys: Sequence[str], top: int = 12) -> dict[str, Any]:
         """Return the pictures of the folder that are nearest to a sentence or to a picture.

@@ -127,13 +127,9 @@ def _unusable(host: str, port: int, error: Exception) -> UsageError:
         if isinstance(error, OSError) and "in use" in reason.lower():
             hint = f"choose another port, such as one that is free now: --port {other.getsockname()[1]}"
             return UsageError(f"Port {port} is in use by another program.", where=where, hint=hint)
-    return UsageError(
-        "The page cannot be served there.",
-        where=where,
-        got=reason,
-        expected="an address of this machine, and a port from 1 to 65535 (below 1024 for administrators)",
-        hint="leave out --host and --port",
-    )
+    what, got = "The page cannot be served there.", reason
+    expected = "an address of this machine, and a port from 1 to 65535 (below 1024 for administrators)"
+    return UsageError(what, where=where, got=got, expected=expected, hint="leave out --host and --port")
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -70,13 +70,9 @@ class ExtractionReport:
         write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in self.errors))
         if len(self.errors) == asked:
             first = self.errors[0]
-            raise DataError(
-                "none of the images could be extracted",
-                where=first.path or first.id,
-                got=first.reason,
-                expected=f"at least one usable image of {asked}",
-                hint=f"all reasons are in {path}",
-            )
+            what, where = "none of the images could be extracted", first.path or first.id
+            got, expected = first.reason, f"at least one usable image of {asked}"
+            raise DataError(what, where=where, got=got, expected=expected, hint=f"all reasons are in {path}")
 
 
 FETCHING = 16  # Remote pictures that a process reads at a time

@@ -290,13 +290,10 @@ def watched() -> Iterator[None]:
         watch.failed(error)
         if _is_consequence(error):
             began = f"all had begun step {watch.newest + 1}" if watch.newest >= 0 else "before the first step"
-            raise VlcliError(
-                "The processes of this run lost one another.",
-                where=f"rank {watch.rank} of {watch.world}, {began}",
-                got=str(error).strip().split("\n")[0],
-                expected=f"an answer within {watch.hang_timeout:.0f} s (`hang_timeout` of the recipe)",
-                hint=HINT,
-            ) from error
+            what, where = "The processes of this run lost one another.", f"rank {watch.rank} of {watch.world}, {began}"
+            got = str(error).strip().split("\n")[0]
+            expected = f"an answer within {watch.hang_timeout:.0f} s (`hang_timeout` of the recipe)"
+            raise VlcliError(what, where=where, got=got, expected=expected, hint=HINT) from error
         raise
     else:
         watch.bye()

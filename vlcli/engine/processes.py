@@ -73,13 +73,11 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     except RuntimeError as error:
         if alone:
             raise
-        raise VlcliError(
-            "The processes of this run did not find one another.",
-            where=f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']}",
-            got=str(error).strip().split("\n")[0],
-            expected=f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} and all processes within reach",
-            hint="see whether another process of this run ended before it began; then start all of them again",
-        ) from error
+        what, got = "The processes of this run did not find one another.", str(error).strip().split("\n")[0]
+        where = f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']}"
+        expected = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} and all processes within reach"
+        hint = "see whether another process of this run ended before it began; then start all of them again"
+        raise VlcliError(what, where=where, got=got, expected=expected, hint=hint) from error
     return accelerator
 
 

@@ -111,13 +111,9 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
                     break
                 convertible.append(f"{' or '.join(kind.models)} ({', '.join(kind.classes)})")
     else:
-        raise ComponentError(
-            f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",
-            where="exporter transformers",
-            got=f"model: {wanted}",
-            expected="; ".join(convertible),
-            hint="format: safetensors or onnx",
-        )
+        what = f"vlcli knows no class of transformers that equals {type(trained.model).__name__}."
+        where, hint = "exporter transformers", "format: safetensors or onnx"
+        raise ComponentError(what, where=where, got=f"model: {wanted}", expected="; ".join(convertible), hint=hint)
     return registry.of(Exporter).build({"name": name, **choice})
 
 

@@ -116,13 +116,9 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
     if objective in embeds:
         return encoders(trained, objective, probabilities)
     if objective is not None:
-        raise ComponentError(
-            "This objective has no prediction that can be exported.",
-            where=str(trained.folder),
-            got=repr(objective),
-            expected=" or ".join([*able, *embeds]) or "a model with an objective that predicts",
-            hint="format: {name: onnx, objective: NAME}",
-        )
+        what, hint = "This objective has no prediction that can be exported.", "format: {name: onnx, objective: NAME}"
+        got, expected = repr(objective), " or ".join([*able, *embeds]) or "a model with an objective that predicts"
+        raise ComponentError(what, where=str(trained.folder), got=got, expected=expected, hint=hint)
     every = [prediction(trained, name, "model" if len(able) == 1 else name, probabilities) for name in able]
     every += encoders(trained, embeds[0], probabilities) if embeds else []
     if any({"generate", "decode"} & part.requires for part in trained.module.objectives.values()):
@@ -207,13 +203,11 @@ def compare(graph: Graph, path: Path) -> float:
         try:
             actual = run(session, graph, inputs)
         except Exception as error:  # onnxruntime's own classes have no common base
-            raise VlcliError(
-                "The graph does not run at other sizes than those that it was traced with.",
-                where=f"{batch} examples, {words} word pieces, {regions} regions or patches",
-                got=" ".join(str(error).split()),
-                expected="a graph whose batch and sequence lengths are free",
-                hint="in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size",
-            ) from error
+            what = "The graph does not run at other sizes than those that it was traced with."
+            where = f"{batch} examples, {words} word pieces, {regions} regions or patches"
+            got, expected = " ".join(str(error).split()), "a graph whose batch and sequence lengths are free"
+            hint = "in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size"
+            raise VlcliError(what, where=where, got=got, expected=expected, hint=hint) from error
         for output, *pair in zip(session.get_outputs(), wanted, actual, strict=True):
             if graph.compared is None or output.name in graph.compared:
                 differences.append(_difference(*pair))

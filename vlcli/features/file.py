@@ -180,13 +180,9 @@ class SetFile:
                 continue
             if checksum(self.record(image, copy=False)) != int(self.checksums[image]):
                 verify = f"list all such records: vlcli features verify {self.path}"
-                raise DataError(
-                    "the feature store is damaged: a record does not match its checksum",
-                    where=str(self.path),
-                    got=f"image {self.ids[image]!r}",
-                    expected="the bytes that the extraction wrote",
-                    hint=f"{verify}; then delete the file and extract again",
-                )
+                what, where = "the feature store is damaged: a record does not match its checksum", str(self.path)
+                got, hint = f"image {self.ids[image]!r}", f"{verify}; then delete the file and extract again"
+                raise DataError(what, where=where, got=got, expected="the bytes that the extraction wrote", hint=hint)
             self._sound[image] = 1
 
     def fill(self, name: str, out: np.ndarray, into: list[int], starts: list[int], counts: list[int]) -> None:

@@ -197,13 +197,11 @@ def _chosen(
             reasons.append(f"{stack.name} ({type(stack.layers[0][1]).__name__}): {reason}")
     if not chosen:
         styles = [registry.of(AttentionEquipper).load(one).looks_for for one in registry.names("equippers")]
-        raise ComponentError(
-            f"{type(model).__name__} cannot be equipped with {name!r}.",
-            where=WHERE,
-            got="; ".join(reasons) or "; ".join(one.name for one in stacks) or "no attention at all",
-            expected="; ".join(styles) + "; in layers whose tokens the encoding is for",
-            hint="`vlcli.foreign.stacks(model)` lists the stacks; `stack`, `tokens` and `keys` choose and place them",
-        )
+        what, where = f"{type(model).__name__} cannot be equipped with {name!r}.", WHERE
+        got = "; ".join(reasons) or "; ".join(one.name for one in stacks) or "no attention at all"
+        expected = "; ".join(styles) + "; in layers whose tokens the encoding is for"
+        hint = "`vlcli.foreign.stacks(model)` lists the stacks; `stack`, `tokens` and `keys` choose and place them"
+        raise ComponentError(what, where=where, got=got, expected=expected, hint=hint)
     if len({id(part) for _, part in chosen}) < len(chosen):
         several = ", ".join(stack.name for stack, _ in chosen)
         raise ComponentError("One module cannot serve several stacks.", where=WHERE, got=several, hint="name a `stack`")

@@ -33,11 +33,9 @@ def build_positions(
         slot: one of ``Model.slots``, or another one for encodings that no recipe chooses.
     """
     if slot is None:
-        raise ComponentError(
-            "`build_positions` must be told where the encodings go.",
-            expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
-            hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
-        )
+        expected = "build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used"
+        hint = 'e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md'
+        raise ComponentError("`build_positions` must be told where the encodings go.", expected=expected, hint=hint)
     encodings = [registry.build("positions", item, shape) for item in chosen(choice)]
     acting = [module for module in encodings if not isinstance(module, NoPosition)]
     for module in acting:

@@ -52,12 +52,9 @@ class AnswerHead(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         if not data_spec.answers:
-            raise ComponentError(
-                "There is no answer to choose from.",
-                where="objective answering",
-                expected="data whose examples have answers, or an answer table",
-                hint="check `min_count` of the task against the size of the data",
-            )
+            where, expected = "objective answering", "data whose examples have answers, or an answer table"
+            hint = "check `min_count` of the task against the size of the data"
+            raise ComponentError("There is no answer to choose from.", where=where, expected=expected, hint=hint)
         self.only, self.view, self.source_answers = only, view, source_answers
         self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)

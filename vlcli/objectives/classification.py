@@ -50,11 +50,8 @@ class Classification(Objective):
         super().__init__(model, data_spec)
         count = classes or len(data_spec.answers)
         if not count:
-            raise ComponentError(
-                "The number of labels is not known.",
-                where="objective classification",
-                expected="`classes: N`, or data whose examples have a label",
-            )
+            where, expected = "objective classification", "`classes: N`, or data whose examples have a label"
+            raise ComponentError("The number of labels is not known.", where=where, expected=expected)
         if sigmoid and count != 2:
             what, hint = "A sigmoid tells two labels apart.", "leave `sigmoid` out"
             raise ComponentError(what, where="objective classification", got=f"{count} labels", hint=hint)

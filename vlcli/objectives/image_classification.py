@@ -107,12 +107,8 @@ class ImageClassification(Objective):
             raise ComponentError("The number of labels is not known.", where=where, expected=expected)
         if model.own_classes and model.own_classes != count:
             hint = "let the data decide: model.classes=null (weights of other classes: allow_unmatched='^model.head')"
-            raise ComponentError(
-                "The model's classifier has another number of classes than the data.",
-                where=where,
-                got=f"{model.own_classes} rows, {count} labels",
-                hint=hint,
-            )
+            what = "The model's classifier has another number of classes than the data."
+            raise ComponentError(what, where=where, got=f"{model.own_classes} rows, {count} labels", hint=hint)
         self.head = None if model.own_classes else build_head(model, "label", self.dim, count, head)
         self.table = LabelTable(() if classes is not None else data_spec.answers, count)
         self.smoothing, self.view = smoothing, view
@@ -130,12 +126,10 @@ class ImageClassification(Objective):
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
         """Return one vector (M, D) for each picture. Raises ComponentError: the model has none."""
         if states.pooled is None:
-            raise ComponentError(
-                "The model gives no vector for a whole picture, and has no classifier of pictures.",
-                where="objective image-classification",
-                got=type(step.model).__name__,
-                expected="a model whose encode_image gives `pooled` or scores: deit, swin, albef, vlmo",
-            )
+            what = "The model gives no vector for a whole picture, and has no classifier of pictures."
+            where, got = "objective image-classification", type(step.model).__name__
+            expected = "a model whose encode_image gives `pooled` or scores: deit, swin, albef, vlmo"
+            raise ComponentError(what, where=where, got=got, expected=expected)
         return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -54,12 +54,9 @@ class TextAssignment(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         if not model.many_images:
-            raise ComponentError(
-                "Text assignment needs a model that fuses two pictures in one sequence.",
-                where="objective text-assignment",
-                got=type(model).__name__,
-                hint="with albef: model: {images: 2}",
-            )
+            what = "Text assignment needs a model that fuses two pictures in one sequence."
+            where = "objective text-assignment"
+            raise ComponentError(what, where=where, got=type(model).__name__, hint="with albef: model: {images: 2}")
         self.neither, self.temperature, self.view = neither, temperature, view
         self.image = nn.Linear(self.dim, width).requires_grad_(False)
         initialise(self.image, model.init_std)

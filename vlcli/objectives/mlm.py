@@ -258,13 +258,10 @@ class MaskedLanguageModelling(Objective):
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
         if not getattr(tokenizer, "maskable", True) and self._corruption.shares[0] > 0:  # CLIP's and SigLIP's
-            raise DataError(
-                "Words cannot be masked: the vocabulary has no [MASK].",
-                where="text.vocabulary",
-                got=str(getattr(tokenizer, "source", "")),
-                expected="a vocabulary with a mask, such as BERT's or RoBERTa's",
-                hint="another text tower, or mlm with mask_share: 0 and random_share: 1",
-            )
+            what, where = "Words cannot be masked: the vocabulary has no [MASK].", "text.vocabulary"
+            expected = "a vocabulary with a mask, such as BERT's or RoBERTa's"
+            hint = "another text tower, or mlm with mask_share: 0 and random_share: 1"
+            raise DataError(what, where=where, got=str(getattr(tokenizer, "source", "")), expected=expected, hint=hint)
 
     def corruption(self) -> MaskWords:
         return self._corruption

@@ -27,13 +27,10 @@ class RegionLabels(Objective):
     def __init__(self, model: Model, data_spec: DataSpec, *, attributes: float = 1.0, view: str = "clean") -> None:
         super().__init__(model, data_spec)
         if not model.describes_boxes:
-            raise ComponentError(
-                "The model does not describe each given box by a state of its own.",
-                where="objective region-labels",
-                got=type(model).__name__,
-                expected="a model such as region-classifier or faster-rcnn",
-                hint="train a detector with the objective `detection`",
-            )
+            what, where = "The model does not describe each given box by a state of its own.", "objective region-labels"
+            got, expected = type(model).__name__, "a model such as region-classifier or faster-rcnn"
+            hint = "train a detector with the objective `detection`"
+            raise ComponentError(what, where=where, got=got, expected=expected, hint=hint)
         self.attributes, self.view = attributes, view
         self.class_head = nn.Linear(self.dim, data_spec.region_classes)
         described = data_spec.region_attributes if attributes else 0  # boxes of most data sets have a class alone
@@ -43,11 +40,8 @@ class RegionLabels(Objective):
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         images, hidden = step.view(self.view).images, step.image(self.view).hidden  # (M, R, D)
         if images is None or images.pixels is None or images.pixels.classes is None:
-            raise DataError(
-                "The pictures come without labelled boxes.",
-                where="objective region-labels",
-                expected="a data set that gives boxes with classes, e.g. coco-instances",
-            )
+            what, where = "The pictures come without labelled boxes.", "objective region-labels"
+            raise DataError(what, where=where, expected="a data set that gives boxes with classes, e.g. coco-instances")
         labels, mask = images.pixels.classes, images.pixels.box_mask
         losses, metrics = {}, {}
         losses["class"], metrics["class_accuracy"] = _score(self.class_head(hidden), labels, mask)
@@ -190,9 +184,6 @@ def pictures_of(step: ForwardPasses, view: str) -> Images:
     """Return the pictures of a view. Raises DataError: the batch has no pixels."""
     images = step.view(view).images
     if images is None or images.pixels is None:
-        raise DataError(
-            "The detector was given no pictures.",
-            where="objective detection",
-            expected="a data set with pictures and labelled boxes, e.g. coco-instances",
-        )
+        what, where = "The detector was given no pictures.", "objective detection"
+        raise DataError(what, where=where, expected="a data set with pictures and labelled boxes, e.g. coco-instances")
     return images

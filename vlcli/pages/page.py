@@ -44,11 +44,8 @@ def refuse_other(file: Path) -> None:
         with file.open(encoding="utf-8", errors="replace") as opened:
             head = opened.read(4096)
     if file.is_dir() or (file.is_file() and mark not in head):
-        raise UsageError(
-            "This is not a report that vlcli wrote; it is not replaced.",
-            where=str(file),
-            hint="name another file: -o page.html",
-        )
+        what = "This is not a report that vlcli wrote; it is not replaced."
+        raise UsageError(what, where=str(file), hint="name another file: -o page.html")
 
 
 @cache

@@ -74,13 +74,10 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
         return ("stages", verb_stage, *override.keys)
     first = override.keys[0]
     stage, *tail = override.keys if first in stages else (stages[0] if stages else "STAGE", *override.keys)
-    raise UsageError(
-        f"{first!r} is no key of the recipe's root, and it is not clear which stage is meant.",
-        where=override.origin,
-        got=override.text,
-        expected=f"stages are {', '.join(stages) or 'none'}; root keys are {', '.join(roots)}",
-        hint=did_you_mean(first, roots) or f"name the stage: stages.{stage}.{'.'.join(tail)}=..., or --only STAGE",
-    )
+    what = f"{first!r} is no key of the recipe's root, and it is not clear which stage is meant."
+    where, expected = override.origin, f"stages are {', '.join(stages) or 'none'}; root keys are {', '.join(roots)}"
+    hint = did_you_mean(first, roots) or f"name the stage: stages.{stage}.{'.'.join(tail)}=..., or --only STAGE"
+    raise UsageError(what, where=where, got=override.text, expected=expected, hint=hint)
 
 
 def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None:

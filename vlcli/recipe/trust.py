@@ -73,13 +73,10 @@ def may_run(file: Path, package: Path | None = None) -> bool:
 def refusal(files: Sequence[tuple[Path, str]]) -> ComponentError:
     """Returns the error for plugin files that may not run, each with the ``file:line`` that names it."""
     folders = dict.fromkeys(str(file.resolve().parent) for file, _ in files)
-    return ComponentError(
-        "The recipe runs Python that you have not said you trust.",
-        where=", ".join(line for _, line in files),
-        got=", ".join(str(file) for file, _ in files),
-        expected="a file you have read: it can do whatever you can do",
-        hint=f"vlcli trust {shlex.join(folders)}; or for this command alone: --trust",
-    )
+    what, where = "The recipe runs Python that you have not said you trust.", ", ".join(line for _, line in files)
+    got, expected = ", ".join(str(file) for file, _ in files), "a file you have read: it can do whatever you can do"
+    hint = f"vlcli trust {shlex.join(folders)}; or for this command alone: --trust"
+    return ComponentError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 def _write(paths: list[Path]) -> None:

@@ -82,12 +82,10 @@ def _imported(entry: Entry) -> Any:
         raise
     except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
         line = blame(error)
-        raise ComponentError(
-            f"The {entry.kind[:-1]} {entry.name!r} cannot be imported.",
-            where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else ""),
-            got=in_a_line(error),
-            hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
-        ) from error
+        what = f"The {entry.kind[:-1]} {entry.name!r} cannot be imported."
+        where = f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else "")
+        got, hint = in_a_line(error), getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}"
+        raise ComponentError(what, where=where, got=got, hint=hint) from error
 
 
 def private_imports_of(entry: Entry) -> list[str]:

@@ -152,12 +152,10 @@ class Preview:
             return None
         stages = ", ".join(self._stores(name))
         other_ids = any(other.ids != reader.ids for other in held.values())
-        return DataError(
-            f"{len(absent)} of {len(images)} pictures of {reader.label} are not among those extracted.",
-            got=", ".join(absent[:3]),
-            expected=f"pictures of the stage {stages}, such as {', '.join(list(held)[:2])}",
-            hint="ids: path" if other_ids else f"give {stages} the same data, or say `missing: drop`",
-        )
+        what = f"{len(absent)} of {len(images)} pictures of {reader.label} are not among those extracted."
+        got, expected = ", ".join(absent[:3]), f"pictures of the stage {stages}, such as {', '.join(list(held)[:2])}"
+        hint = "ids: path" if other_ids else f"give {stages} the same data, or say `missing: drop`"
+        return DataError(what, got=got, expected=expected, hint=hint)
 
     def _stores(self, name: str) -> list[str]:
         inputs, stages = self.planner.graph[name], self.planner.resolved.stages

@@ -329,12 +329,9 @@ class GenerativeVQA(VQA):
     def attach(self, data_spec: DataSpec) -> None:
         super().attach(data_spec)
         if self.decoding == "rank" and not self.answers:
-            raise ComponentError(
-                "There is no answer to choose from.",
-                where="task generative-vqa",
-                expected="an answer list, or training questions that share answers",
-                hint="set `answers: FILE`, lower `min_count`, or `decoding: generate`",
-            )
+            where, expected = "task generative-vqa", "an answer list, or training questions that share answers"
+            hint = "set `answers: FILE`, lower `min_count`, or `decoding: generate`"
+            raise ComponentError("There is no answer to choose from.", where=where, expected=expected, hint=hint)
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
         # with the probability among the candidates as ``score``, or the log probability of what is generated

@@ -23,11 +23,9 @@ def logits_of(
     if objective in able or len(able) == 1:
         return able.get(objective, next(iter(able.values())))
     size = "" if classes is None else f" over {classes} classes"
-    raise ComponentError(
-        f"The model has nothing to predict with: no objective {objective!r}{size}.",
-        got=", ".join(outputs) or "no objective that predicts",
-        hint="finetune it on this task first: vlcli finetune --recipe RECIPE",
-    )
+    what = f"The model has nothing to predict with: no objective {objective!r}{size}."
+    got = ", ".join(outputs) or "no objective that predicts"
+    raise ComponentError(what, got=got, hint="finetune it on this task first: vlcli finetune --recipe RECIPE")
 
 
 def likeliest(names: Sequence[str], probabilities: Tensor, most: int = 10_000) -> list[list[tuple[str, float]]]:

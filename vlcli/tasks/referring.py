@@ -35,13 +35,10 @@ class RegionLabels(Task):
         # refuses data whose classes have other numbers than in training
         names, known = class_names(runner.data.readers), self.data_spec.class_names
         if names and known and names != known[: len(names)]:
-            raise DataError(
-                "The classes of the boxes have other numbers than in training.",
-                where=", ".join(reader.label for reader in runner.data.readers),
-                got=f"{', '.join(names[:4])} ...",
-                expected=f"{', '.join(known[:4])} ...",
-                hint="give every file the same categories in the same order",
-            )
+            what = "The classes of the boxes have other numbers than in training."
+            where, got = ", ".join(reader.label for reader in runner.data.readers), f"{', '.join(names[:4])} ..."
+            expected, hint = f"{', '.join(known[:4])} ...", "give every file the same categories in the same order"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
 
     def objectives(self) -> list[Spec]:
         return [{"name": "region-labels", "attributes": self.attributes}]

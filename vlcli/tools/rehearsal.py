@@ -147,13 +147,10 @@ class Scene:
         try:
             build_reader(spec, root).write_miniature(self.miniature)
         except NotImplementedError:
-            raise UsageError(
-                "A data set of this recipe cannot be rehearsed: its reader writes no miniature of it.",
-                where=f"stages.{stage}",
-                got=str(spec["name"]),
-                expected="the method `write_miniature` (docs/seams.md, Reader)",
-                hint=f"the stages that read it remain unrehearsed: leave them out, '~stages.{stage}'",
-            ) from None
+            what = "A data set of this recipe cannot be rehearsed: its reader writes no miniature of it."
+            where, expected = f"stages.{stage}", "the method `write_miniature` (docs/seams.md, Reader)"
+            hint = f"the stages that read it remain unrehearsed: leave them out, '~stages.{stage}'"
+            raise UsageError(what, where=where, got=str(spec["name"]), expected=expected, hint=hint) from None
         reader = build_reader(spec, root)  # anew: it looks for its files when it is built
         self._texts += [example.text for example in reader.examples() if example.text]
         return reader

@@ -70,12 +70,10 @@ def table_of(runs: Sequence[RunFacts]) -> TableResults:
             full = start if start and len(rows) == 1 else f"{start}: {label}" if start else label
             table.rows.append(RowResults(full, results))
     if not table.rows:
-        raise UsageError(
-            "These runs have no evaluate stage, so there is nothing to show in a table.",
-            where=", ".join(str(run.folder) for run in runs),
-            got=", ".join(dict.fromkeys(stage.kind for run in runs for stage in run.stages.values())) or "no stage",
-            hint="list runs with their numbers: vlcli runs",
-        )
+        what = "These runs have no evaluate stage, so there is nothing to show in a table."
+        where = ", ".join(str(run.folder) for run in runs)
+        got = ", ".join(dict.fromkeys(stage.kind for run in runs for stage in run.stages.values())) or "no stage"
+        raise UsageError(what, where=where, got=got, hint="list runs with their numbers: vlcli runs")
     labels = [row.label for row in table.rows]
     numbers = {label: count(1) for label in labels if labels.count(label) > 1}
     for row in table.rows:

@@ -88,12 +88,9 @@ def _rows(source: Path) -> list[Row]:
             content = [{"image_id": name, "concepts": words} for name, words in content.items()]
         return [_row(row) for row in (content if isinstance(content, list) else [content])]
     except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
-        raise DataError(
-            "the file is no list of concepts",
-            where=str(source),
-            got=f"{type(error).__name__}: {error}",
-            expected='objects such as {"image_id": 42, "concepts": ["dog", "grass"], "scores": [0.9, 0.7]}',
-        ) from None
+        what, where = "the file is no list of concepts", str(source)
+        expected = 'objects such as {"image_id": 42, "concepts": ["dog", "grass"], "scores": [0.9, 0.7]}'
+        raise DataError(what, where=where, got=f"{type(error).__name__}: {error}", expected=expected) from None
 
 
 def _row(row: Mapping[str, Any]) -> Row:
