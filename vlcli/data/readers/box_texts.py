@@ -6,7 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import grouped, inside, is_picture_file, numbered_lines, parse_json
+from vlcli.data.files import grouped, inside, is_picture_file, numbered_lines, parse_json, value
+from vlcli.data.readers.box_columns import corners
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder, by_folder
 from vlcli.data.recognition.recognised import Recognised, split_names
@@ -89,7 +90,8 @@ class BoxTexts(LabelledBoxes):
         for where, line in numbered_lines(text):
             if self.form == "crowdhuman":
                 row = parse_json(line, where)
-                rows[str(row["ID"])] = list(map(_person, row["gtboxes"]))
+                boxes = value(row, "gtboxes", list, where)
+                rows[value(row, "ID", str, where)] = [_person(box, where) for box in boxes]
             elif is_picture_file(line):
                 rows[image := line] = []
             elif not _HEADINGS.fullmatch(line):
@@ -111,9 +113,10 @@ def _corners(numbers: list[float]) -> list[float]:
     return [*numbers[:2], numbers[0] + numbers[2], numbers[1] + numbers[3]]
 
 
-def _person(row: Any) -> _Row:
-    hard = row["tag"] != "person" or row.get("extra", {}).get("ignore") == 1
-    return row["tag"], _corners([float(side) for side in row["fbox"]]), hard
+def _person(row: Any, where: str) -> _Row:
+    tag, sides, extra = value(row, "tag", str, where), value(row, "fbox", list, where), row.get("extra")
+    hard = tag != "person" or (isinstance(extra, dict) and extra.get("ignore") == 1)
+    return tag, corners({"fbox": sides}, ["fbox"], "xywh", where) or [0.0] * 4, hard
 
 
 def _form_of(lines: list[str]) -> Form | None:
