@@ -64,6 +64,7 @@ def test_every_key_has_its_line():
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [
+        ("b: &b {a: 1}\nc:\n  <<: *b\n", 3, "no merge keys"),
         ("a: 1\na: 2\n", 2, "twice"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "not allowed"),
         ("a: !mine 3\n", 1, "not allowed"),

@@ -201,6 +201,8 @@ class _Builder:
             key = _characters(event.value, line)
             if key in items:
                 raise _YamlError(f"the key {key!r} is given twice", line)
+            if key == "<<":
+                raise _YamlError("YAML 1.2 has no merge keys: `extends` and `defaults` share keys", line)
             self.document.places[(*path, key)] = self._place(line)
             items[key], index = self._value(index + 1, (*path, key))
         return items, index + 1
