@@ -163,7 +163,7 @@ def _place_boxes(meaning: Meaning, table: TableFile, left: Left, form: str, numb
     shares = bool(four) and max(cells.as_number(side) or 0 for side in sides) <= 1
     sources = meaning.pictures.sources if meaning.pictures else ()
     names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
-    several = any(count > len(pictures.by_id.get(image_id(name), "1")) for name, count in Counter(names).items())
+    several = any(count > len(pictures.by_id.get(image_id(name), [name])) for name, count in Counter(names).items())
     said = grouped((name, repr(row.get(str(meaning.boxes)))) for name, row in zip(names, table.rows, strict=False))
     if meaning.boxes and meaning.text and not meaning.answers and any(len({*some}) > 1 for some in said.values()):
         one = "an expression has one box, as four columns or a list of four numbers"
