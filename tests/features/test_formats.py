@@ -62,6 +62,13 @@ def _write(path, rows, names=OBJ36):
     return path
 
 
+@pytest.fixture(autouse=True)
+def _same_csv_limit():
+    limit = csv.field_size_limit()
+    yield
+    csv.field_size_limit(limit)
+
+
 def _read(path):
     """As LXMERT reads it: by csv, with fixed types."""
     csv.field_size_limit(sys.maxsize)
