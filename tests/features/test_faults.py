@@ -143,7 +143,8 @@ def test_file_that_cannot_grow_leaves_nothing_half_written(tmp_path):
     message = answer.get(timeout=30)
     process.join()
     assert "cannot be written" in message
-    assert "File too large (" in message and "GB free" in message
+    assert "File too large (" in message
+    assert "GB free" in message
     assert "errno" not in message
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
