@@ -100,7 +100,7 @@ def state_of(folder):
 
 @pytest.mark.slow
 def test_a_terminal_shows_all_stages_and_another_one_follows(cli, folder):
-    run = Terminal(folder, "run", "both.yaml", sleep=0.4)
+    run = Terminal(folder, "run", "both.yaml", sleep=2.0)
     run.read("2 side by side")
     state = state_of(folder)
     assert (state.status, state.pid, state.jobs) == ("running", run.process.pid, 2)

@@ -69,7 +69,11 @@ WRONG = {
         "Mean.of(losses + (losses - losses.detach()) * step.rank)",
         "the gradient of",
     ),
-    "fails": ("Mean.of(losses)", "Mean.of(losses) if step.rank == 0 else 1 / 0", "rank 1 fails: ZeroDivisionError"),
+    "fails": (
+        "Mean.of(losses)",
+        "Mean.of(losses) if step.rank == 0 else 1 / 0",
+        "rank 1 of two processes fails: ZeroDivisionError",
+    ),
     "waits": ("Mean.of(losses)", "Mean.of(losses) if step.rank == 0 else __import__('time').sleep(99)", "did not end"),
 }
 
