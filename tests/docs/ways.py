@@ -122,7 +122,7 @@ WAYS: dict[str, Way] = {
     "vlcli run real/daquar root=FOLDER": Way("stacked attention (VGG)", instead=("ls", "real/daquar")),
     "vlcli run real/daquar root=FOLDER --seeds 5": Way("stacked attention (VGG)", instead=("ls", "real/daquar")),
     "vlcli run real/easy-vqa root=FOLDER --seeds 3": Way("two convolutions", instead=("ls", "real/easy-vqa")),
-    "vlcli run real/ucm-captions root=FOLDER --seeds 3": Way("nearest picture", instead=("ls", "real/ucm-captions")),
+    "vlcli run real/ucm-captions root=FOLDER --seeds 5": Way("nearest picture", instead=("ls", "real/ucm-captions")),
     "vlcli run real/ucm-classes root=FOLDER --seeds 3": Way("nearest thumbnail", instead=("ls", "real/ucm-classes")),
     "vlcli run real/daquar-37 root=FOLDER --seeds 5": Way("stacked attention (VGG)", instead=("ls", "real/daquar-37")),
     "vlcli data where real/daquar:pooled": Way("nyu_depth_images.tar"),
