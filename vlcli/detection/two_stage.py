@@ -42,11 +42,10 @@ class TwoStageExtractor(Extractor):
         raise NotImplementedError(f"{type(self).__name__} does not say what its detector takes")
 
     def notes(self) -> list[str]:
+        chosen = f"{self.name}: {self.label}, rule {self.rule.name}"
         if self.report is None:
-            return [
-                f"{self.name}: rule {self.rule.name}; untrained, random weights from seed {self.parameters['seed']}"
-            ]
-        return [f"{self.name}: rule {self.rule.name}", str(self.report)]
+            return [f"{chosen}; untrained, random weights from seed {self.parameters['seed']}"]
+        return [chosen, str(self.report)]
 
     def provenance(self) -> dict[str, Any]:
         # neither where the file lies nor how many pictures go at a time changes a feature

@@ -150,10 +150,7 @@ class FeatureWriter:
         source = SetFile(path, self.set)
         stored = str(source.dtypes["features"])
         if stored != self.dtype or not same_extraction(source.provenance, self.provenance):
-            what, hint = (
-                "the store there was made by another extraction",
-                "use --force to start anew, or another output",
-            )
+            what, hint = "the store there was made by another extraction", "use --force to start anew, or another file"
             got, expected = f"{stored} {_without_versions(source.provenance)}", _without_versions(self.provenance)
             raise DataError(what, where=str(source.path), got=got, expected=f"{self.dtype} {expected}", hint=hint)
         if len(source):

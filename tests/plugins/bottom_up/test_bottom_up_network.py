@@ -193,6 +193,7 @@ def test_sampling_is_the_familys_unless_chosen(tmp_path):
     with_head = BottomUpExtractor(family="detectron2", **small)
     assert with_head.detector.roi_heads.sampling == 2
     assert with_head.provenance()["parameters"]["sampling"] == 2
+    assert with_head.notes()[0].startswith("bottom-up: family detectron2, rule ")
     chosen = BottomUpExtractor(family="detectron2", sampling=0, **small)
     assert chosen.detector.roi_heads.sampling == 0
     assert chosen.provenance()["parameters"]["sampling"] == 0
