@@ -24,9 +24,7 @@ def _common(readers: Sequence[Any], lists: list[tuple[str, ...]], what: str, hin
     for reader, names in zip(readers, lists, strict=True):
         if names != longest[: len(names)]:
             where, what = f"{readers[lists.index(longest)].label} and {reader.label}", f"number {what} differently"
-            got, expected = (
-                (f"{', '.join(one[:4])} ..." for one in (longest, names)),
-                "the same names in the same order",
-            )
-            raise DataError(f"Two data sets {what}.", where=where, got=" and ".join(got), expected=expected, hint=hint)
+            got = " and ".join(f"{', '.join(one[:4])} ..." for one in (longest, names))
+            expected = "the same names in the same order"
+            raise DataError(f"Two data sets {what}.", where=where, got=got, expected=expected, hint=hint)
     return longest
