@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 
@@ -10,7 +11,9 @@ import pytest
 from PIL import Image
 from shapes_oracle import SMALL
 
-from vlcli.data.shapes.folders import _beside, _marked, _related, write_imagenet
+from vlcli.data.shapes.captions import captions
+from vlcli.data.shapes.coco import shared_pictures
+from vlcli.data.shapes.folders import _marked, _related, write_imagenet
 from vlcli.data.shapes.world import RELATIONS, Look
 from vlcli.errors import UsageError
 from vlcli.progress import Silent
@@ -69,22 +72,35 @@ def test_pictures_of_marked_boards_have_a_folder_for_each_colour(tmp_path):
     assert counts["imagenet pictures"] == len(list(tmp_path.rglob("*.png")))
 
 
-@pytest.mark.parametrize("each", [1, 2, 3])
-def test_one_pair_of_a_board_is_adjacent_and_stands_anywhere(each):
-    config, rng = replace(SMALL, size=80, board=5, board_squares=each, related=("red", "blue")), Random(0)
-    steps = {"left": (-16, 0), "right": (16, 0), "above": (0, -16), "below": (0, 16)}
-    spots: dict[str, set[tuple[int, int]]] = {}
-    for number in range(800):
-        label = RELATIONS[number % 4]
-        shapes = _beside(rng, config, label).shapes
-        assert [shape.look.colour for shape in shapes] == ["red"] * each + ["blue"] * each
-        assert len({(shape.x, shape.y) for shape in shapes}) == 2 * each
-        away = [(one.x - two.x, one.y - two.y) for one in shapes[:each] for two in shapes[each:]]
-        assert [step for step in away if sum(map(abs, step)) == 16] == [steps[label]]
-        assert all(one.x % 16 == one.y % 16 == 8 and one.radius == 6 for one in shapes)
-        spots.setdefault(label, set()).add((shapes[0].x, shapes[0].y))
-    assert [len(spots[label]) for label in RELATIONS] == [20] * 4
-    with pytest.raises(UsageError, match="board"):
-        replace(SMALL, size=80, board=11)
-    with pytest.raises(UsageError, match="board_squares"):
-        replace(SMALL, board_squares=4)
+def test_captions_of_boards_say_whether_two_shapes_are_side_by_side():
+    options = {"size": 64, "board": 4, "caption_forms": ("distance",), "captions": 1, "images": 800}
+    config = replace(SMALL, **options, colours=("red", "green", "blue"), kinds=("circle", "square", "star"))
+    pictures = shared_pictures(config)
+    beside, spots = 0, set()
+    for picture in pictures["train"]:
+        one, two = picture.scene.shapes
+        across, down = abs(one.x - two.x) // 16, abs(one.y - two.y) // 16
+        assert {one.x % 16, one.y % 16, two.x % 16, two.y % 16} == {8}
+        assert one.noun != two.noun
+        (caption,) = captions(picture.scene, Random(0), config)
+        names = {shape.noun.a for shape in (one, two)}
+        first, word, second = re.fullmatch("(.+) (beside|beyond) (.+)[.]", caption.lower()).groups()
+        assert {first, second} == names
+        assert (across + down == 1) if word == "beside" else max(across, down) > 1
+        beside, spots = beside + (word == "beside"), spots | {(one.x, one.y)}
+    assert 0.4 < beside / len(pictures["train"]) < 0.6
+    assert len(spots) == 16
+    told = {frozenset(re.split(" beside | (?=beyond)", text)) for text in _captions(pictures["test"], config)}
+    assert len(told) == len(pictures["test"]) == 2 * 36  # of nine looks, any two, near or far
+
+
+def _captions(pictures, config):
+    return [captions(picture.scene, Random(0), config)[0].lower().strip(".") for picture in pictures]
+
+
+@pytest.mark.parametrize(
+    "options", [{"size": 80, "board": 11}, {"board": 1}, {"caption_forms": ("distance",), "board": 0}], ids=str
+)
+def test_boards_that_cannot_be(options):
+    with pytest.raises(UsageError, match=r"board|caption_forms"):
+        replace(SMALL, **options)

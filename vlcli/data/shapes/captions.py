@@ -99,6 +99,17 @@ def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
     return rng.choice((f"there are more {more} than {fewer}", f"there are fewer {fewer} than {more}"))
 
 
+def _distance(scene: Scene, rng: Random, config: ShapesConfig) -> str:
+    first, second = rng.sample(scene.shapes, 2)
+    return f"{first.noun.a} {'beside' if neighbours(scene, config) else 'beyond'} {second.noun.a}"
+
+
+def neighbours(scene: Scene, config: ShapesConfig) -> bool:
+    """Return whether the two shapes of a board are in cells side by side."""
+    first, second = scene.shapes
+    return abs(first.x - second.x) + abs(first.y - second.y) < 1.5 * config.size / config.board
+
+
 FORMS: dict[str, tuple[Form, int]] = {
     "single": (_single, 6),
     "absent": (_absent, 2),
@@ -108,6 +119,7 @@ FORMS: dict[str, tuple[Form, int]] = {
     "groups": (_groups, 1),
     "place": (_place, 1),
     "compare": (_compare, 1),
+    "distance": (_distance, 0),
 }
 """Forms by the names of ``CAPTIONS``, and how often each is drawn unless the world says which."""
 

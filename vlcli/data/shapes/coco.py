@@ -1,13 +1,14 @@
 """Writes the shared pictures with COCO's captions and instances, and the Karpathy split file."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vlcli.data.shapes.captions import captions, full_descriptions, signature
+from vlcli.data.shapes.captions import captions, full_descriptions, neighbours, signature
 from vlcli.data.shapes.config import SIZES, SPLITS, ShapesConfig
-from vlcli.data.shapes.world import Picture, compose, random_looks, stream
+from vlcli.data.shapes.world import Picture, apart, compose, random_looks, stream
 
 INFO = {"description": "shapes: a generated world", "version": "1", "year": 2026, "contributor": "vlcli", "url": ""}
 NO_RIGHTS = "generated; no rights reserved"
@@ -15,21 +16,27 @@ Pictures = dict[str, list[Picture]]
 
 
 def shared_pictures(config: ShapesConfig) -> Pictures:
-    """Return scenes of images/{train,val,test}; held-out pictures of a split differ in their colours and kinds."""
+    """Return scenes of images/{train,val,test}; held-out pictures of a split differ in colours and kinds.
+
+    Boards may differ in the distance of their shapes instead.
+    """
     pictures: Pictures = {}
     number, held = 0, max(1, config.images // 10)
+    if config.board:  # no two held-out boards have the same captions
+        held = min(held, 2 * math.comb(len(config.colours) * len(config.kinds), 2))
     for split, count in zip(SPLITS, (config.images - 2 * held, held, held), strict=True):
         rng = stream(config, "images", split)
-        seen: set[tuple[tuple[str, str], ...]] = set()
+        seen: set[object] = set()
         pictures[split] = []
         for _ in range(count):
             total = rng.randint(*config.objects)
             for tries in range(401):  # few shapes, many pictures: go on with more shapes
                 total = min(config.objects[1], total + (tries > 0 and tries % 5 == 0))
-                scene = compose(rng, config, random_looks(rng, config, total))
-                if split == "train" or signature(scene) not in seen:
+                scene = apart(rng, config) if config.board else compose(rng, config, random_looks(rng, config, total))
+                told = (signature(scene), bool(config.board) and neighbours(scene, config))
+                if split == "train" or told not in seen:
                     break
-            seen.add(signature(scene))
+            seen.add(told)
             number += 1
             pictures[split].append(Picture(number, f"{split}/{number:012d}.png", scene))
     return pictures

@@ -7,7 +7,7 @@ from vlcli.errors import UsageError
 VERSION = 1
 PARTS = ("coco", "vqa", "gqa", "nlvr2", "snli-ve", "refcoco", "vist", "imagenet", "ade20k", "karpathy")
 STATEMENTS = ("both", "one", "has", "more", "count", "relation", "any", "attribute")
-CAPTIONS = ("single", "absent", "list", "relation", "count", "groups", "place", "compare")
+CAPTIONS = ("single", "absent", "list", "relation", "count", "groups", "place", "compare", "distance")
 QUESTIONS = (
     *("existAttrC", "twoCount", "verifyAttr", "relVerify", "count", "attr"),
     *("categoryThat", "categoryRel", "relAttr", "relChooser", "positionChoose", "positionVerify"),
@@ -67,9 +67,8 @@ class ShapesConfig:
         imagenet: pictures of each of the two classification sets; 80/20 train/val.
         related: colours of the two shapes whose relation is a class; empty: any. Where they differ, a patch says
             which shape it shows, and the relation alone is left to learn.
-        board: cells along a side of the pictures in ``imagenet_beside``, whose class is where a square of the first
-            colour stands right beside one of the second; 0: no such pictures.
-        board_squares: squares of each of the two colours on a board; one of each are neighbours, the others are not.
+        board: cells along a side of the shared pictures, each of which then has two shapes in the middle of cells side
+            by side or farther apart (captions: ``distance``); 0: ``objects`` shapes, anywhere.
         marked: cells along a side of the pictures in ``imagenet_marked``, boards full of squares with one circle in a
             colour of its own (the first of ``related``, else of ``colours``); the class is the colour right of it.
             0: no such pictures.
@@ -102,7 +101,6 @@ class ShapesConfig:
     imagenet: int = 1000
     related: tuple[str, str] = ("", "")
     board: int = 0
-    board_squares: int = 3
     marked: int = 0
     placed: int = 0
     ade20k: int = 500
@@ -133,9 +131,9 @@ class ShapesConfig:
         rules = [
             ("objects", 2 <= low <= high <= 8 and high >= 4, "fewest at least 2, most between 4 and 8"),
             ("board", self.board == 0 or 4 <= self.board <= cells, f"0, or 4 to {cells} cells of 8 pixels or more"),
+            ("caption_forms", self.board > 0 or "distance" not in self.caption_forms, "distance with a board alone"),
             ("marked", self.marked == 0 or 4 <= self.marked <= cells, f"0, or 4 to {cells} cells of 8 pixels or more"),
             ("placed", self.placed == 0 or 2 <= self.placed <= cells, f"0, or 2 to {cells} cells of 8 pixels or more"),
-            ("board_squares", 1 <= self.board_squares <= 3, "1 to 3"),
             ("size", self.size >= 64, "64 pixels or more"),
             ("nlvr2_pool", self.nlvr2_pool == 0 or self.nlvr2_pool >= 100, "0, or 100 or more"),
             ("images", self.images >= 20, "20 or more"),

@@ -17,8 +17,6 @@ STEPS = {"left": (-1, 0), "right": (1, 0), "above": (0, -1), "below": (0, 1)}
 
 Drawn = Callable[[Random, ShapesConfig, str], world.Scene]
 """Composes a picture of a class."""
-Place = tuple[int, int]
-"""Column and row of a cell."""
 
 
 def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
@@ -28,7 +26,6 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
     sets: dict[str, tuple[Sequence[str], Drawn]] = {
         "imagenet": (classes, _big),
         "imagenet_relation": (world.RELATIONS, _related),
-        **({"imagenet_beside": (world.RELATIONS, _beside)} if config.board else {}),
         **({"imagenet_marked": (_colours(config)[1:], _marked)} if config.marked else {}),
         **({"imagenet_placed": (cells, _placed)} if config.placed else {}),
     }
@@ -71,16 +68,6 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
     return replace(scene, shapes=shapes, slope=(0, 0))
 
 
-# A board with upright squares of two colours; one of the first colour stands right beside one of the second, and the
-# relation is where. No square's place, and no pair's, tells it: a model must look at every cell's neighbours. What a
-# cell shows is plain, so that nothing else has to be learnt.
-def _beside(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
-    colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
-    kinds = _places(rng, config.board, config.board_squares, relation)
-    cells = {cell: (colour, "square") for colour, kind in zip(colours, kinds, strict=True) for cell in kind}
-    return _board(rng, config, config.board, cells)
-
-
 # A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it. The
 # other squares have random colours, so that a board as a whole tells little about the class.
 def _marked(rng: Random, config: ShapesConfig, colour: str) -> world.Scene:
@@ -89,43 +76,17 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> world.Scene:
     x, y = rng.randrange(side - 1), rng.randrange(side)
     cells[(x, y)] = (marker, "circle")
     cells[(x + 1, y)] = (colour, "square")
-    return _board(rng, config, side, cells)
+    return world.board(rng, config, side, cells)
 
 
 def _placed(rng: Random, config: ShapesConfig, cell: str) -> world.Scene:
     x, y = (int(number) - 1 for number in cell.split("-"))
-    return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
+    return world.board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
 
 
 # All colours, the marking circle's first.
 def _colours(config: ShapesConfig) -> list[str]:
     return sorted(config.colours, key=lambda colour: colour != (config.related[0] or config.colours[0]))
-
-
-def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> world.Scene:
-    cell = config.size / side
-    radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
-    shapes = []
-    for place, (colour, kind) in cells.items():
-        look, (x, y) = world.Look("small", colour, kind), (int((number + 0.5) * cell) for number in place)
-        shapes.append(world.Shape(look, x, y, radius, world.TURNS // 2, world.random_colour(rng, -20, 20)))
-    grey = world.random_colour(rng, 120, 136)  # near zero once channels are normalised
-    return world.Scene(config.size, tuple(shapes), grey, (0, 0), rng.randrange(1 << 30))
-
-
-# ``each`` cells of the first and of the second kind, with one pair of neighbours between them
-def _places(rng: Random, side: int, each: int, relation: str) -> tuple[list[Place], list[Place]]:
-    across, down = STEPS[relation]
-    board = [(x, y) for x in range(side) for y in range(side)]
-    while True:
-        second = rng.choice(board)
-        first = (second[0] + across, second[1] + down)
-        if first not in board:
-            continue
-        others = rng.sample([cell for cell in board if cell not in (first, second)], 2 * (each - 1))
-        kinds = [first, *others[: each - 1]], [second, *others[each - 1 :]]
-        if sum(abs(a - c) + abs(b - d) == 1 for a, b in kinds[0] for c, d in kinds[1]) == 1:
-            return kinds
 
 
 def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import permutations, product
 from random import Random
 from typing import NamedTuple
 
@@ -194,6 +194,29 @@ def compose(
         scene = Scene(config.size, shapes, (red, green, blue), slope, rng.randrange(1 << 30))
         if accept is None or accept(scene):
             return scene
+
+
+def board(rng: Random, config: ShapesConfig, side: int, cells: Mapping[tuple[int, int], tuple[str, str]]) -> Scene:
+    """Return a board of ``side`` cells a side with an upright shape, of a colour and a kind, in each of ``cells``."""
+    cell = config.size / side
+    radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
+    shapes = []
+    for place, (colour, kind) in cells.items():
+        look, (x, y) = Look("small", colour, kind), (int((number + 0.5) * cell) for number in place)
+        shapes.append(Shape(look, x, y, radius, TURNS // 2, random_colour(rng, -20, 20)))
+    grey = random_colour(rng, 120, 136)  # near zero once channels are normalised
+    return Scene(config.size, tuple(shapes), grey, (0, 0), rng.randrange(1 << 30))
+
+
+def apart(rng: Random, config: ShapesConfig) -> Scene:
+    """Return a board of ``config.board`` cells a side with two shapes, half of the time beside one another."""
+    looks = rng.sample([*product(config.colours, config.kinds)], 2)
+    beside, places = rng.random() < 0.5, [*product(range(config.board), repeat=2)]
+    while True:
+        first, second = rng.sample(places, 2)
+        steps = sorted(abs(one - two) for one, two in zip(first, second, strict=True))
+        if steps == [0, 1] if beside else steps[1] > 1:
+            return board(rng, config, config.board, dict(zip((first, second), looks, strict=True)))
 
 
 def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
