@@ -55,6 +55,12 @@ def test_what_is_printed_beside_what() -> None:
     assert main_metrics({"accuracy": None, "best": "b.jpg"}) == "accuracy None  best b.jpg"
 
 
+def test_main_metrics_are_those_of_the_recipes_table_where_it_has_any():
+    metrics = {"bleu/1": 0.5, "words/distinct": 40.0, "top1": 0.25, "mean/top1": 0.2}
+    assert main_metrics(metrics, patterns=["mean/*", "bleu/1"]) == "mean/top1 0.200  bleu/1 0.500"
+    assert main_metrics(metrics, patterns=["cider"]) == main_metrics(metrics) == "top1 0.250"
+
+
 def test_a_score_of_nothing_and_the_most_frequent_answers_score_are_doubted() -> None:
     assert "exactly 0" in suspicious({"accuracy": 0.0, "most_frequent": 0.4})[0]
     assert "most frequent answer" in suspicious({"top1": 0.4, "most_frequent": 0.4})[0]

@@ -89,7 +89,9 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
 def _show_runs(runs: list[RowRun], many: bool) -> None:
     rows = []
     for run in runs:
-        scores = [main_metrics(one.metrics) for one in run.outcomes if one.kind == "evaluate" and one.metrics]
+        table = run.resolved and run.resolved.recipe.table
+        scored = [one.metrics for one in run.outcomes if one.kind == "evaluate" and one.metrics]
+        scores = [main_metrics(metrics, patterns=table.metrics if table else ()) for metrics in scored]
         cells = [run.state, spent(run.seconds), "; ".join(scores), str(run.folder or "-")]
         rows.append([run.label, *([str(run.seed)] if many else []), *cells])
     console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)

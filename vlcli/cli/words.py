@@ -1,6 +1,7 @@
 """Writes numbers, sizes, times and metrics as the terminal shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from vlcli.errors import UsageError
 
@@ -76,8 +77,8 @@ def number(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
-def main_metrics(metrics: Mapping[str, float], most: int = 3) -> str:
-    """The first few metrics in one cell, without those per kind or group, which the tables show.
+def main_metrics(metrics: Mapping[str, float], most: int = 3, patterns: Sequence[str] = ()) -> str:
+    """The first few metrics in one cell: those of ``patterns`` where any fits, else those without a kind or a group.
 
     An accuracy stands beside that of the most frequent answer, a ranking's score beside that of a random order.
     """
@@ -85,8 +86,9 @@ def main_metrics(metrics: Mapping[str, float], most: int = 3) -> str:
 
     shown = without_baselines(metrics)
     depth = min((name.count("/") for name in shown), default=0)
+    named = [name for pattern in patterns for name in shown if fnmatchcase(name, pattern)]
     cells = []
-    for name in [name for name in shown if name.count("/") == depth][:most]:
+    for name in list(dict.fromkeys(named or [name for name in shown if name.count("/") == depth]))[:most]:
         other = beside(name, metrics)
         who = "chance" if other is not None and other.startswith(f"{CHANCE}/") else "most frequent"
         cells.append(f"{name} {number(metrics[name])}" + (f" ({who} {number(metrics[other])})" if other else ""))
