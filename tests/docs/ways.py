@@ -265,7 +265,6 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/dimbert-ablation --seeds 5": Way("runs/tiny-dimbert-ablation-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
-    "vlcli run tiny/vlmo-losses:contrast-matching stages.pairs.steps=1500 seed=200": Way("pairs", DRY),
     "vlcli count vlmo/parts:coco --stage coco": Way("177,413,857"),
     "vlcli count dimbert/vlp": Way("115,939,396"),
     "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
