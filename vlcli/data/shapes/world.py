@@ -211,7 +211,7 @@ def board(rng: Random, config: ShapesConfig, side: int, cells: Mapping[tuple[int
 def apart(rng: Random, config: ShapesConfig) -> Scene:
     """Return a board of ``config.board`` cells a side with two shapes, half of the time beside one another."""
     looks = rng.sample([*product(config.colours, config.kinds)], 2)
-    beside, places = rng.random() < 0.5, [*product(range(config.board), repeat=2)]
+    beside, places = rng.random() < 0.5, [*product(range(config.board), range(config.board))]
     while True:
         first, second = rng.sample(places, 2)
         steps = sorted(abs(one - two) for one, two in zip(first, second, strict=True))
