@@ -14,6 +14,7 @@ from tiny_batches import SMALL, make_batch
 from tests.tasks.test_image_classification import folder_of_classes, make
 from vlcli.engine.evaluation import TaskRunner
 from vlcli.engine.training_module import build_training_module
+from vlcli.errors import VlcliError
 from vlcli.nn.attention import AttentionShape
 from vlcli.nn.positions import LearnedPosition
 
@@ -37,6 +38,16 @@ def test_logits_and_losses_keep_float64(objective: dict[str, Any]) -> None:
     assert mean.total.item() != float(mean.total.float())
     predicted = TaskRunner(module, None).predict(module.step(given))
     assert {value.dtype for found in predicted.values() for value in found.values()} <= {torch.float64}
+
+
+@pytest.mark.parametrize("objective", [{"name": "answering"}, {"name": "classification", "classes": 2}], ids=str)
+def test_weights_with_nan_have_no_metrics(objective: dict[str, Any]) -> None:
+    module = build_training_module(LXMERT, [objective], DATA_SPEC, seed=1).eval()
+    runner, given = TaskRunner(module, None), make_batch()
+    runner.predict(runner.step(given))
+    next(module.model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(VlcliError, match=r"predicts NaN[\s\S]*of \d+ values[\s\S]*fp32"):
+        runner.predict(runner.step(given))
 
 
 def test_image_classification_keeps_float64(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import processes, pulse
 from vlcli.engine.processes import seed_step
 from vlcli.engine.training_module import TrainingModule
+from vlcli.errors import VlcliError
 from vlcli.metrics.baseline import one_answer
 from vlcli.nn.batch import Batch
 from vlcli.nn.forward_passes import ForwardPasses
@@ -142,12 +143,12 @@ class TaskRunner:
         """Return the predictions of every objective, in float32 (float64 if the model computes in it)."""
         with _grad(step.record), self.autocast():
             outputs = self.module.predict(step, only)
-        return {name: {key: full_precision(value) for key, value in each.items()} for name, each in outputs.items()}
+        return {name: {k: full_precision(_numbers(v, k)) for k, v in each.items()} for name, each in outputs.items()}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Return the vectors of a batch's unique sentences or pictures, in float32."""
         with torch.no_grad(), self.autocast():
-            return self.module.embed(step, objective, side).float()
+            return _numbers(self.module.embed(step, objective, side), f"{side} vectors").float()
 
     def identity(self, objective: str) -> dict[str, Any]:
         """Return a digest of the weights behind an objective's vectors, and the precision."""
@@ -155,6 +156,15 @@ class TaskRunner:
         with self.autocast():
             precision = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
         return {"weights": fingerprint(self.module, objective), "objective": objective, "precision": precision}
+
+
+def _numbers(values: Tensor, what: str) -> Tensor:
+    # -inf marks what cannot be chosen. NaN compares as false: an accuracy of NaN looks like an accuracy.
+    if bool(values.isnan().any()):
+        got = f"{what}: {int(values.isnan().sum())} of {values.numel()} values"
+        hint = "other weights (an earlier checkpoint), or precision: fp32"
+        raise VlcliError("The model predicts NaN.", got=got, expected="numbers", hint=hint)
+    return values
 
 
 class _Passes(ForwardPasses):
