@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from tiny_batches import SMALL, make_batch
 
 from tests.tasks.test_image_classification import folder_of_classes, make
-from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine.evaluation import NotANumberError, TaskRunner, score_task
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import VlcliError
 from vlcli.nn.attention import AttentionShape
 from vlcli.nn.positions import LearnedPosition
+from vlcli.tasks.classification import ImageClassification
 
 DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "yes"))
 LXMERT = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
@@ -48,6 +49,17 @@ def test_weights_with_nan_have_no_metrics(objective: dict[str, Any]) -> None:
     next(module.model.parameters()).data.fill_(float("nan"))
     with pytest.raises(VlcliError, match=r"predicts NaN[\s\S]*of \d+ values[\s\S]*fp32"):
         runner.predict(runner.step(given))
+
+
+def test_a_validation_of_nan_has_the_metric_nan(tmp_path: Path) -> None:
+    folder_of_classes(tmp_path)
+    module, data = make(tmp_path)
+    runner, task = TaskRunner(module.eval(), data), ImageClassification()
+    assert 0 <= score_task(task, runner)["top1"] <= 1
+    next(module.model.parameters()).data.fill_(float("nan"))
+    assert str(score_task(task, runner)) == "{'top1': nan}"
+    with pytest.raises(NotANumberError):
+        task.evaluate(runner)
 
 
 def test_image_classification_keeps_float64(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -158,12 +159,16 @@ class TaskRunner:
         return {"weights": fingerprint(self.module, objective), "objective": objective, "precision": precision}
 
 
+class NotANumberError(VlcliError):
+    """A model's scores or vectors hold NaN."""
+
+
 def _numbers(values: Tensor, what: str) -> Tensor:
     # -inf marks what cannot be chosen. NaN compares as false: an accuracy of NaN looks like an accuracy.
     if bool(values.isnan().any()):
         got = f"{what}: {int(values.isnan().sum())} of {values.numel()} values"
         hint = "other weights (an earlier checkpoint), or precision: fp32"
-        raise VlcliError("The model predicts NaN.", got=got, expected="numbers", hint=hint)
+        raise NotANumberError("The model predicts NaN.", got=got, expected="numbers", hint=hint)
     return values
 
 
@@ -203,9 +208,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
-    """Return the task's metrics on the runner's data, and ``one_answer`` if the model collapsed."""
-    with evaluating(runner.module), torch.no_grad():
-        result = task.evaluate(runner)
+    """Return the task's metrics on the runner's data, NaN if the model predicts NaN, ``one_answer`` if it collapsed."""
+    try:
+        with evaluating(runner.module), torch.no_grad():
+            result = task.evaluate(runner)
+    except NotANumberError:
+        if runner.share.count > 1:  # other processes wait for this one's rows
+            raise
+        return {task.metric: math.nan}
     return {**result.metrics, **one_answer(result.predictions)}
 
 
