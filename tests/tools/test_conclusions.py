@@ -90,6 +90,13 @@ def test_nothing_learnt_from_pictures_is_said(tmp_path: Path) -> None:
     assert tried.startswith("Try next: other features")
 
 
+def test_a_gain_whose_interval_contains_0_is_open(tmp_path: Path) -> None:
+    line, tried = made(tmp_path / "run", 0.304, 0.30)
+    assert line.startswith("It is not sure that anything was learnt from pictures: +0.3 points (-")
+    assert tried.startswith("Try next: more examples to test on, or other features")
+    assert tried.endswith("add nothing that is sure.")
+
+
 def test_a_control_with_other_settings_is_told_and_not_compared(tmp_path: Path) -> None:
     lines = made(tmp_path / "run", 0.4, 0.3, blind={"epochs": 17})
     assert lines == [

@@ -166,7 +166,8 @@ def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_S
     if pair is None:
         return control, []
     if (ends := _ends(pair)) and ends[0] <= 0:
-        verb = "Nothing was learnt from" if ends[1] >= 0 else "Harm is done by"
+        what = "It is not sure that anything" if pair.difference > SAME else "Nothing"
+        verb = f"{what} was learnt from" if ends[1] >= 0 else "Harm is done by"
         text = _difference(metric, pair, pair.difference)
         return control, [f"{verb} {side.lower()}: {text} against {alone}{beyond}."]
     return control, [f"{side} add {_difference(metric, pair, pair.difference, sign='')} over {alone}{beyond}."]
@@ -195,9 +196,10 @@ def _next(model: _Scored, metric: str, control: _Scored | None, *, below: str) -
         return f"more epochs (stages.{stage.name}.epochs) or more examples: {below} needs no model"
     if below:
         return f"a lower rate (stages.{stage.name}.optimizer.lr) or fewer layers: a page of code reaches more"
-    ends = _ends(None if control is None else contrast(model.row, control.row, metric))
-    if ends and ends[0] <= 0:
-        return "other features, of more regions or of a stronger backbone: pictures as they are read add nothing"
+    pair = None if control is None else contrast(model.row, control.row, metric)
+    if (ends := _ends(pair)) and ends[0] <= 0:
+        more, sure = ("more examples to test on, or ", " that is sure") if pair and pair.difference > SAME else ("", "")
+        return f"{more}other features, of more regions or of a stronger backbone: pictures as read add nothing{sure}"
     return ""
 
 
