@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _EVERY, _EVERY_JSON = 5.0, 0.3
+# Users' texts and names must not move the cursor, recolour or rename a terminal: their control characters are spelt out.
+_SPELT = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
 def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Progress:
@@ -43,7 +45,8 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def out(text: str) -> None:
-    """Writes a line to stdout."""
+    """Writes a line to stdout, control characters spelt out."""
+    text = text.translate(_SPELT)
     if os.environ.get("RANK", "0") == "0" and sys.stdout is not None:
         try:
             sys.stdout.write(text + "\n")
@@ -65,11 +68,11 @@ def flush() -> None:
 
 
 def err(text: str) -> None:
-    """Writes a line to stderr; a terminal that is gone is no reason to fail."""
+    """Writes a line to stderr, control characters spelt out; a terminal that is gone is no reason to fail."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(text.translate(_SPELT) + "\n")
         sys.stderr.flush()
     except OSError as error:
         if error.errno != errno.EIO:
@@ -105,7 +108,7 @@ def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
         for index, column in enumerate(columns):
             boxed.add_column(column, overflow="fold", no_wrap=index == 0 and len(columns) > 1)
         for row in rows:
-            boxed.add_row(*[Text(str(cell)) for cell in row])
+            boxed.add_row(*[Text(str(cell).translate(_SPELT)) for cell in row])
         Console().print(boxed)
         return
     widths = [max(len(str(row[i])) for row in [columns, *rows]) for i in range(len(columns))]
@@ -222,14 +225,14 @@ class BarProgress:
         self.shows_run = False
 
     def info(self, message: str) -> None:
-        self.console.print(message, markup=False)
+        self.console.print(message.translate(_SPELT), markup=False)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"warning: {message}", style="yellow", markup=False)
+        self.console.print(f"warning: {message.translate(_SPELT)}", style="yellow", markup=False)
 
     def debug(self, message: str) -> None:
         if self.verbose:
-            self.console.print(message, style="dim", markup=False)
+            self.console.print(message.translate(_SPELT), style="dim", markup=False)
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
