@@ -113,3 +113,20 @@ def test_equal_faults_of_two_lines_stay_two(cli, tmp_path):
     assert ended.code == 3
     assert "mine.yaml:8: stages.one.epocs" in ended.err
     assert "mine.yaml:14: stages.two.epocs" in ended.err
+
+
+def test_a_folder_of_pictures_names_the_recipe_that_extracts_it(cli, tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    ended = cli("extract", str(pictures))
+    assert ended.code == 2
+    assert f"next: vlcli extract --recipe regions root={pictures}\n" in ended.err
+    assert "next: vlcli extract --recipe nowhere\n" in cli("extract", "nowhere").err
+    assert f"next: vlcli pretrain --recipe {pictures}\n" in cli("pretrain", str(pictures)).err
+
+
+def test_a_word_where_a_section_stands_names_the_sections_keys(cli):
+    ended = cli("extract", "images=pictures", "--dry-run")
+    assert (
+        "images: this value does not fit\n  got: 'pictures'\n  expected: keys and values; keys are range\n" in ended.err
+    )

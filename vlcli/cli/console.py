@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _EVERY, _EVERY_JSON = 5.0, 0.3
-# Users' texts and names must not move the cursor, recolour or rename a terminal: their control characters are spelt out.
+# Texts and names must not move the cursor, recolour or rename a terminal: their control characters are spelt out.
 _SPELT = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 

@@ -88,7 +88,8 @@ def stage_verb(kind: str, about: str) -> Any:
     def command(request: RunRequest, words: options.Words = None, recipe: options.Recipe = None) -> None:
         names, overrides = options.split_words(words)
         if names:
-            hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
+            folder = "regions root=" if kind == "extract" and Path(names[0]).is_dir() else ""
+            hint = f"vlcli {kind} --recipe {folder}{names[0]}"
             raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
         run_kind(recipe, kind, overrides, request)
 

@@ -136,9 +136,9 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
     if fault["type"] == "missing":
         return document.fault(full, f"{at[-1]!r} must be given" if at else "must be given")
     if fault["input"] is None:
-        hint = "write a value behind the colon, or leave the key out"
-        return document.fault(full, "this key has no value", hint=hint)
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        return document.fault(full, "this key has no value", hint="write a value after the colon or leave the key out")
+    section = f"keys and values; keys are {', '.join(_keys(model, at))}" if fault["type"] == "model_type" else ""
+    message = section or fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return document.fault(full, "this value does not fit", shown(fault["input"]), message)
 
 
