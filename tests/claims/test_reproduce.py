@@ -300,7 +300,6 @@ def test_results_of_a_row_that_was_edited_count_for_nothing(invoke, runs, monkey
 
 JUDGED = {
     "tiny/ace-rpe-anchors": ["again"],
-    "tiny/dimbert-few": ["refer"],
     "tiny/irpe-claims": ["train"],
     "tiny/lxmert-claims": ["vqa"],
     "tiny/dimbert-claims": ["refer"],
