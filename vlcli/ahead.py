@@ -4,6 +4,7 @@ A worker of a DataLoader that is killed while it writes a batch leaves half of i
 ever. The main thread sees that the process is gone.
 """
 
+import atexit
 import multiprocessing
 import signal
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 from vlcli.errors import VlcliError
 
@@ -57,6 +59,9 @@ class Ahead(Iterator[Any]):
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
             self._thread.start()
+            _running.add(self)
+            atexit.unregister(_end_threads)
+            atexit.register(_end_threads)  # the last to be registered runs first: before loader processes are killed
         item = self._wait()
         if isinstance(item, _End):  # an exception by itself may be an item: a batch that cannot be read
             self._ended = True
@@ -103,6 +108,17 @@ class Ahead(Iterator[Any]):
                 return self._made.put(_End(fault))
             self._taken.acquire()
         return None
+
+
+_running: WeakSet[Ahead] = WeakSet()
+
+
+def _end_threads() -> None:
+    # A daemon thread that is in torch when the interpreter ends cannot be unwound through C++, and aborts the process.
+    for ahead in list(_running):
+        ahead.close()
+        if ahead._thread is not None:
+            ahead._thread.join(PATIENCE)
 
 
 def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> Ahead:

@@ -120,6 +120,34 @@ def test_a_process_ends_though_a_loader_of_its_is_open(more):
     assert not begun.stderr
 
 
+IN_TORCH = """
+import os, sys, torch
+from vlcli.ahead import Ahead
+
+def source():
+    for number in range(100):
+        for _ in range(3000 if number else 0):
+            torch.ones(3) + 1
+        yield number
+
+codes = []
+for _ in range(6):
+    child = os.fork()
+    if not child:
+        reading = Ahead(source())
+        next(reading), next(reading)
+        raise SystemExit(3)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes)
+"""
+
+
+def test_a_process_ends_though_its_thread_is_in_torch():
+    ended = subprocess.run([sys.executable, "-c", IN_TORCH], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "[3, 3, 3, 3, 3, 3]\n", ended.stderr
+    assert not ended.stderr
+
+
 def test_a_loader_in_a_circle_of_references_leaves_no_process(soon):
     kept = loader()
     assert len(list(kept.over(batches(3)))) == 3
