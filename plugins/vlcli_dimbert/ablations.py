@@ -69,7 +69,7 @@ class ImageSentence(Matching):
         if MATCHED not in marks:
             return ObjectiveOutput({})
         asked = ~marks[CAUSAL].bool() if CAUSAL in marks else torch.ones_like(marks[MATCHED], dtype=torch.bool)
-        logits = self.logits(step.fused(self.view))  # (B, 2)
+        logits = self.logits(step.fused(self.view, rows="pooled"))  # (B, 2)
         truth = marks[MATCHED].long()
         loss = F.cross_entropy(logits, truth, reduction="none")
         right = Mean.of((logits.argmax(-1) == truth).float(), asked)

@@ -37,10 +37,26 @@ class CrossLayer(nn.Module):
         self.object_feed = vl.FeedForward(shape.dim, hidden, style)
 
     def forward(
-        self, words: Tensor, objects: Tensor, words_context: vl.AttentionContext, objects_context: vl.AttentionContext
+        self,
+        words: Tensor,
+        objects: Tensor,
+        words_context: vl.AttentionContext,
+        objects_context: vl.AttentionContext,
+        rows: vl.Rows = "all",
     ) -> tuple[Tensor, Tensor]:
-        """Returns words (P, T, D) and objects (P, R, D), or packed ones; in ``words_context`` words are queries."""
+        """Returns words (P, T, D) and objects (P, R, D), or packed ones; in ``words_context`` words are queries.
+
+        Where not all ``rows`` are read, objects are returned as they came; of ``pooled`` words the first (P, 1, D).
+        """
         seen = self.cross(words, objects, words_context)  # (P, T, D)
+        if rows != "all":
+            itself, first = self._itself(words_context, objects_context, "text"), seen
+            if rows == "pooled":
+                packing, layout = words_context.packing[0], words_context.x_layout
+                first = (seen if packing is None else packing.unpack(seen))[:, :1]  # (P, 1, D)
+                of_first = None if layout is None else layout.cut(0, 1).expand(len(first))
+                itself = replace(itself, x_layout=of_first, y_layout=layout, packing=(None, packing))
+            return self.language_feed(self.language_self(first, None if first is seen else seen, itself)), objects
         read = (self.back or self.cross)(objects, words, objects_context)  # (P, R, D)
         seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))
         read = self.object_self(read, None, self._itself(objects_context, words_context, "image"))
@@ -63,9 +79,9 @@ class CrossEncoder(nn.Module):
         self.checkpointing = self.packed = False
 
     def forward(
-        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None, rows: vl.Rows
     ) -> tuple[Tensor, Tensor]:
-        """Returns words (P, T, D) and objects (P, R, D)."""
+        """Returns words (P, T, D), of ``pooled`` rows the first (P, 1, D), and objects (P, R, D)."""
         words, objects, layouts = text.hidden, image.hidden, [text.layout, image.layout]
         masks, position = [vl.AttentionMask(layout.valid) for layout in layouts], self.position
         states: list[Any] = [None, None]
@@ -87,8 +103,9 @@ class CrossEncoder(nn.Module):
             forth = replace(forth, layer=number, name=f"cross.{number}.text_to_image")
             back = replace(back, layer=number, name=f"cross.{number}.image_to_text")
             active = self.checkpointing and record is None
-            words, objects = vl.run_layer(layer, words, objects, forth, back, active=active)
-        words = words if packings[0] is None else packings[0].unpack(words)
+            of_layer = rows if number + 1 == len(self.layers) else "all"
+            words, objects = vl.run_layer(layer, words, objects, forth, back, of_layer, active=active)
+        words = words if packings[0] is None or rows == "pooled" else packings[0].unpack(words)
         return words, objects if packings[1] is None else packings[1].unpack(objects)
 
 
@@ -123,6 +140,7 @@ class LXMERT(vl.Model):
 
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
     capabilities = frozenset({"text", "image", "fuse"})
+    partial_passes = frozenset({"fused"})
     slots: ClassVar[Mapping[str, vl.Slot]] = {
         "text_position": vl.Slot.of("text_position", ["tokens", "pairs"], ["word"]),
         "image_position": vl.Slot.of("image_position", ["tokens", "pairs"], ["box"]),
@@ -205,11 +223,14 @@ class LXMERT(vl.Model):
         return vl.EncoderOutput(hidden, layout, layers=kept)
 
     def fuse(
-        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: vl.Rows = "all"
     ) -> vl.FusionOutput:
-        words, objects = self.cross(text, image, record)
-        of_image = vl.EncoderOutput(objects, image.layout)
-        return vl.FusionOutput(vl.EncoderOutput(words, text.layout), of_image, self.pooler(words))
+        words, objects = self.cross(text, image, record, rows)
+        of_text, of_image = vl.EncoderOutput(words, text.layout), vl.EncoderOutput(objects, image.layout)
+        if rows != "all":
+            of_image = vl.EncoderOutput(objects[:, :0], image.layout.cut(0, 0))
+            of_text = vl.EncoderOutput(words, text.layout.cut(0, words.shape[1]))
+        return vl.FusionOutput(of_text, of_image, self.pooler(words))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         state = last_layers(state, len(self.language.layers), report) if self.bert_layers == "last" else state

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.registry import Spec
 
-Rows = Literal["all", "text", "pooled"]
 """Which tokens a pass must finish: the last layer is computed for these alone."""
 Parts = list[tuple[str, int]]
 """Experts in the order of the tokens they take, and how many each takes."""
@@ -132,7 +131,7 @@ class MoMEStack(nn.Module):
         *,
         fused: bool,
         first: int = 0,
-        rows: Rows = "all",
+        rows: vl.Rows = "all",
         keep: Collection[int] = (),
         record: vl.Recorder | None = None,
         name: str = "",

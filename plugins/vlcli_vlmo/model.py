@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows, add_types
+from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, add_types
 from vlcli_vlmo.weights import adapt
 
 STANDARD = {"name": "standard", "bias": "query_value", "float32_softmax": True}
@@ -82,7 +82,7 @@ class VLMo(vl.Model):
     grid: tuple[int, int]
     capabilities = frozenset({"text", "image", "fuse", "hide"})
     fuse_takes = "embeddings"
-    supports_partial_output = True
+    partial_passes = frozenset({"text", "image", "fused"})
     readouts = frozenset({"pooler"})
     slots: ClassVar[Mapping[str, vl.Slot]] = {
         "position": vl.Slot.of("position", ["pairs"], ["word", "cell", "special"]),
@@ -208,15 +208,17 @@ class VLMo(vl.Model):
     def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
 
-    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None, rows: Rows = "all") -> vl.EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None, rows: vl.Rows = "all") -> vl.EncoderOutput:
         return self._alone(self.embed_text(text), TEXT_EXPERT, record, rows)
 
     def encode_image(
-        self, images: vl.Images, record: vl.Recorder | None = None, rows: Rows = "all"
+        self, images: vl.Images, record: vl.Recorder | None = None, rows: vl.Rows = "all"
     ) -> vl.EncoderOutput:
         return self._alone(self.embed_image(images), IMAGE_EXPERT, record, rows)
 
-    def _alone(self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None, rows: Rows) -> vl.EncoderOutput:
+    def _alone(
+        self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None, rows: vl.Rows
+    ) -> vl.EncoderOutput:
         # ``extra["fused"]`` (N, D): the first token by the vision-language experts, for the second contrast.
         x, layout, extra = states.hidden + self.types.weight[int(expert == IMAGE_EXPERT)], states.layout, {}
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
@@ -229,7 +231,7 @@ class VLMo(vl.Model):
         return replace(_finished(hidden, layout, layers), pooled=hidden[:, 0], extra=extra)
 
     def fuse(
-        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: Rows = "all"
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: vl.Rows = "all"
     ) -> vl.FusionOutput:
         words, x = text.hidden.shape[1], torch.cat(add_types(self.types, text, image), 1)
         parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, image.hidden.shape[1])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -82,6 +83,8 @@ class TrainingModule(nn.Module):
         momenta = (objective.teacher_momentum for objective in self.objectives.values())
         self.momentum = max((momentum for momentum in momenta if momentum is not None), default=None)
         self.teacher = None if self.momentum is None else copy.deepcopy(model).requires_grad_(False)
+        views = Counter(getattr(objective, "view", None) for objective in self.objectives.values())
+        self._shared = {view for view, readers in views.items() if readers > 1}
         self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
     def forward(self, batch: Batch, *, epoch: int = 0, index: int = 0, first: bool = True) -> StepResult:
@@ -96,7 +99,7 @@ class TrainingModule(nn.Module):
 
     def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> ForwardPasses:
         """Return the forward passes over a batch; in training mode they gather over processes."""
-        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": self.training}
+        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": self.training, "shared": self._shared}
         at |= {"gather": processes.gather, "rank": processes.rank()} if self.training else {}
         return ForwardPasses(self.model, batch, teacher=self.teacher, record=record, **at)
 

@@ -41,7 +41,7 @@ from vlcli.nn.fitting import (
     initialise_model,
 )
 from vlcli.nn.folders import quiet_transformers
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn.forward_passes import ForwardPasses, Rows
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
 from vlcli.nn.mask import AttentionMask, Packing

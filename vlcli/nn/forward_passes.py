@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -33,6 +33,7 @@ class ForwardPasses:
         gather: gathers (B, ...) tensors over processes in rank order, with gradient; the identity for one process.
         teacher: the momentum copy.
         record: keeps the attention probabilities of every pass.
+        shared: views that several objectives read: their fused passes compute all tokens at once.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class ForwardPasses:
         rank: int = 0,
         teacher: Model | None = None,
         record: Recorder | None = None,
+        shared: Collection[str] = (),
     ) -> None:
-        self.model, self.batch, self.record = model, batch, record
+        self.model, self.batch, self.record, self.shared = model, batch, record, shared
         self.epoch, self.index, self.training, self.rank = epoch, index, training, rank
         self.gather: Callable[[Tensor], Tensor] = gather or (lambda tensor: tensor)
         at: dict[str, Any] = {"epoch": epoch, "index": index, "training": training, "gather": gather, "rank": rank}
+        at["shared"] = shared
         self._teacher = None if teacher is None else ForwardPasses(teacher, batch, **at)
         self._done: dict[tuple[Any, ...], Any] = {}
 
@@ -60,7 +63,7 @@ class ForwardPasses:
         return self.batch.views.get(name, self.batch.clean)
 
     def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """Encode the N unique texts of a view; ``rows``: tokens that are read (``Model.supports_partial_output``)."""
+        """Encode the N unique texts of a view; ``rows``: tokens that are read (``Model.partial_passes``)."""
         text, record = self._texts(view), self.record
         return self._pass(("text", id(text)), rows, lambda partial: self.model.encode_text(text, record, **partial))
 
@@ -74,6 +77,7 @@ class ForwardPasses:
         views = text_view, image_view or text_view
         left, right = map(self.view, views)
         key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
+        rows = "all" if text_view in self.shared else rows
         return self._pass(key, rows, lambda partial: self._fuse_examples(views, partial))
 
     def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> FusionOutput:
@@ -83,7 +87,7 @@ class ForwardPasses:
 
     def fuse_states(self, text: EncoderOutput, image: EncoderOutput, rows: Rows = "all") -> FusionOutput:
         """Fuse pairs row by row, of states of :meth:`fusible` of this process or another."""
-        return self.model.fuse(text, image, self.record, **self._partial(rows))
+        return self.model.fuse(text, image, self.record, **self._partial("fused", rows))
 
     def fusible(self, view: str = "clean") -> tuple[EncoderOutput, EncoderOutput]:
         """Return the unique texts and images of a view as the model fuses them: encoded or embedded."""
@@ -106,13 +110,13 @@ class ForwardPasses:
         samples = self.view(view)
         return samples.text_rows, samples.image_rows[:, 0]
 
-    def _partial(self, rows: Rows) -> dict[str, Any]:
+    def _partial(self, which: str, rows: Rows) -> dict[str, Any]:
         # Recorded passes compute all tokens.
-        return {"rows": rows} if self.model.supports_partial_output and rows != "all" and self.record is None else {}
+        return {"rows": rows} if which in self.model.partial_passes and rows != "all" and self.record is None else {}
 
     def _pass(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
         # A pass with more tokens serves for fewer.
-        partial = self._partial(rows)
+        partial = self._partial(key[0], rows)
         wider = [(*key, more) for more in (ROWS[: ROWS.index(rows)] if partial else ())]
         done = next((other for other in wider if other in self._done), (*key, rows if partial else "all"))
         return self._once(done, lambda: make(partial))

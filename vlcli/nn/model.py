@@ -36,7 +36,7 @@ class Model(Folders, Shaped):
             ALBEF), or ``embeddings``, which ``embed_text`` and ``embed_image`` return (single-stream models).
         many_images: :meth:`fuse` takes the images of an example as one sequence; else each in turn.
         describes_boxes: with the capability ``boxes``: ``encode_image`` returns one state for each given box.
-        supports_partial_output: ``encode_text``, ``encode_image`` and ``fuse`` accept ``rows``: the tokens whose last
+        partial_passes: of ``text``, ``image`` and ``fused``: those whose method accepts ``rows``, the tokens whose last
             layer is needed (``all``, ``text`` or ``pooled``).
         readouts: names of poolers: ``vlcli count`` adds them to the backbone, but not to the encoder.
         slots: slots for position encodings, by the parameter (typed ``PositionSpec``) that a recipe sets.
@@ -55,7 +55,7 @@ class Model(Folders, Shaped):
     fuse_takes: ClassVar[Literal["encodings", "embeddings"]] = "encodings"
     many_images: ClassVar[bool] = False
     describes_boxes: ClassVar[bool] = True
-    supports_partial_output: ClassVar[bool] = False
+    partial_passes: ClassVar[frozenset[str]] = frozenset()
     readouts: ClassVar[frozenset[str]] = frozenset()
     slots: ClassVar[Mapping[str, Slot]] = MappingProxyType({})
     heads: ClassVar[Mapping[str, str]] = {}

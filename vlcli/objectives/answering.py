@@ -60,7 +60,7 @@ class AnswerHead(Objective):
         self.table = AnswerTable(data_spec.answers)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        return {"logits": self.head(step.fused(self.seen(step)).by_example())}
+        return {"logits": self.head(step.fused(self.seen(step), rows="pooled").by_example())}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
         # the entropy of the answers; with ``bce`` of each by itself
@@ -86,7 +86,7 @@ class AnswerHead(Objective):
 
     def logits(self, step: ForwardPasses, rows: Tensor) -> Tensor:
         """Return the logits (Q, A) of some examples, in full precision."""
-        pooled = step.fused(self.seen(step)).by_example()
+        pooled = step.fused(self.seen(step), rows="pooled").by_example()
         return full_precision(self.head(pooled[rows.to(pooled.device)]))
 
     def targets(self, answers: Sequence[Mapping[str, float]]) -> Tensor:

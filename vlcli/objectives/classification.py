@@ -66,7 +66,8 @@ class Classification(Objective):
 
     def logits(self, step: ForwardPasses, head: nn.Module | None = None) -> Tensor:
         """Return the logits (B, C) of ``head``, or of the objective's head."""
-        out: Tensor = (head or self.head)(step.fused(seen(step, self.view, self.only)).by_example())
+        fused = step.fused(seen(step, self.view, self.only), rows="pooled")
+        out: Tensor = (head or self.head)(fused.by_example())
         return F.pad(out, (1, 0)) if self.sigmoid else out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:

@@ -262,7 +262,7 @@ class Matching(Objective):
         marks = step.view(self.view).mask_labels
         if MARK not in marks:
             return ObjectiveOutput({})
-        logits = self.logits(step.fused(self.view))  # (P, 2)
+        logits = self.logits(step.fused(self.view, rows="pooled"))  # (P, 2)
         truth = marks[MARK].long().repeat_interleave(len(logits) // len(marks[MARK]))
         loss, accuracy = classified(logits, truth)
         metrics = {"accuracy": accuracy}
@@ -280,5 +280,5 @@ class Matching(Objective):
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``score`` (B,) is the log odds of a match, of the samples as read
-        logits = self.logits(step.fused("clean"))  # (B, 2)
+        logits = self.logits(step.fused("clean", rows="pooled"))  # (B, 2)
         return {"logits": logits, "score": logits.diff()[..., 0]}

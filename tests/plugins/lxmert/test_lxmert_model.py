@@ -12,6 +12,7 @@ from vlcli_lxmert import LXMERT
 
 from tests.spawned import as_in_a_worker
 from vlcli import registry
+from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import ForwardPasses, Images, PairwisePosition, Recorder
 
@@ -105,3 +106,44 @@ def test_models_copy_and_corruptions_travel_to_workers():
     for name in ("mlm", "matching", "masked-object"):
         corruption = registry.build("objectives", name, model, SMALL).corruption()
         assert as_in_a_worker(corruption).__dict__ == corruption.__dict__
+
+
+ATTENTIONS = ["standard", {"name": "disentangled", "outputs": "own"}]
+
+
+@pytest.mark.parametrize("rows", ["text", "pooled"])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("across", [None, {"name": "ace-rpe", "groups": 4}])
+def test_tokens_that_nobody_reads_are_left_out_without_a_change(rows, packed, attention, across):
+    torch.manual_seed(0)
+    sizes = {"hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 2, "dropout": 0.0}
+    model = LXMERT(SMALL, **sizes, packed=packed, attention=attention, cross_position=across).double()
+    batch = make_batch(rows=4)
+    batch.clean.images.regions.features = batch.clean.images.regions.features.double()
+    found = []
+    for read in ("all", rows):
+        model.zero_grad()
+        fused = ForwardPasses(model, batch).fused(rows=read)
+        words = fused.text.hidden[:, :1] if rows == "pooled" else fused.text.hidden
+        (fused.pooled.square().sum() + words.pow(3).sum()).backward()
+        found.append((fused, words, [None if p.grad is None else p.grad.clone() for p in model.parameters()]))
+    (whole, words, gradients), (part, fewer, again) = found
+    torch.testing.assert_close(part.pooled, whole.pooled, rtol=0, atol=1e-12)
+    torch.testing.assert_close(fewer, words, rtol=0, atol=1e-12)
+    for wanted, got in zip(gradients, again, strict=True):
+        assert (wanted is None) == (got is None)
+        if wanted is not None:
+            torch.testing.assert_close(got, wanted, rtol=0, atol=1e-11)
+    assert part.text.hidden.shape[1] == len(part.text.layout) == (9 if rows == "text" else 1)
+    assert part.image.hidden.shape[1] == len(part.image.layout) == 0
+
+
+@pytest.mark.parametrize(("names", "shape"), [(["matching"], 1), (["mlm", "matching"], 9), (["matching", "mlm"], 9)])
+def test_objectives_that_share_a_view_share_its_pass(monkeypatch, names, shape):
+    entries = [{"name": name, "view": "corrupted"} for name in names]
+    sizes = {"name": "lxmert", "hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
+    module, passes, fuse = build_training_module(sizes, entries, SMALL), [], LXMERT.fuse
+    monkeypatch.setattr(LXMERT, "fuse", lambda *given, **more: passes.append(fuse(*given, **more)) or passes[-1])
+    module(make_batch(rows=4))
+    assert [fused.text.hidden.shape[1] for fused in passes] == [shape]
