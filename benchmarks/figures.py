@@ -86,6 +86,8 @@ FIGURES = [
            {"": rf"{NUMBER} of the time"}),
     Figure("lxmert-step", "a training step of LXMERT (base, 8 pairs)", "transformers' LXMERT",
            f"lxmert_step.py --batch 8 {STEP}"),
+    Figure("partial-pass", "a fine-tuning step of a small LXMERT that computes only what its head reads", "all tokens",
+           "partial_pass.py"),
     Figure("vlmo-step", "a training step of VLMo (base, 4 pairs)", "the released plan of passes",
            f"vlmo_step.py {STEP}"),
     Figure("loop-128", "the training loop, a step of 11 ms", "a bare loop", "training.py", {"": rf"{NUMBER}\s*$"}),
