@@ -13,17 +13,8 @@ from torch import Tensor, nn
 from vlcli import __version__, detection
 from vlcli.errors import DataError, UsageError
 from vlcli.nn import WeightsReport, load_tensors, read_weights
+from vlcli_bottom_up import families
 from vlcli_bottom_up.detector import Detector
-from vlcli_bottom_up.families import (
-    FAMILIES,
-    UNNEEDED,
-    Family,
-    FamilyName,
-    canonical,
-    published,
-    read_architecture,
-    recognise,
-)
 from vlcli_bottom_up.resnet import NormedConv
 
 HELP = "docs/detectors.md says where detectors are published and how to convert them"
@@ -34,7 +25,7 @@ CELLS = "proposal_generator.anchor_generator.cell_anchors."
 class NetworkOptions:
     """Options of a recipe on the network, named as those of the extractor."""
 
-    family: FamilyName | Literal["auto"] = "auto"
+    family: families.FamilyName | Literal["auto"] = "auto"
     depth: int = 101
     cardinality: int = 0
     width: int = 0
@@ -43,8 +34,8 @@ class NetworkOptions:
     sampling: int | None = None
     seed: int = 0
 
-    def family_of(self, name: FamilyName) -> Family:
-        family = FAMILIES[name]
+    def family_of(self, name: families.FamilyName) -> families.Family:
+        family = families.FAMILIES[name]
         sampling = family.sampling if self.sampling is None else (self.sampling, self.sampling)
         resolution = (self.resolution, self.resolution) if self.resolution else family.resolution
         return replace(family, sampling=sampling, resolution=resolution)
@@ -54,7 +45,7 @@ def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, 
     """Return a detector, with its weights where there are any."""
     if path is None:  # random weights, scaled so that activations neither vanish nor blow up through frozen norms
         family = options.family_of("caffe" if options.family == "auto" else options.family)
-        sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
+        sizes = families.published(family, options.depth, options.cardinality, options.width, options.pyramid)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             detector = Detector(family, sizes)
@@ -64,8 +55,8 @@ def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, 
         raise DataError("the detector's weights do not exist", where=path, hint=HELP)
     state = read_weights(path)
     detector, tensors = fitting_detector(state, path, options)
-    report = load_tensors(detector, tensors, path, UNNEEDED)
-    return detector, replace(report, matched=report.matched - len(tensors) + len(canonical(state)))
+    report = load_tensors(detector, tensors, path, families.UNNEEDED)
+    return detector, replace(report, matched=report.matched - len(tensors) + len(families.canonical(state)))
 
 
 def fitting_detector(
@@ -73,9 +64,9 @@ def fitting_detector(
 ) -> tuple[Detector, dict[str, Tensor]]:
     """Return a detector of a checkpoint's sizes, and its tensors by the detector's names, with the family's anchors."""
     shapes = {name: tuple(value.shape) for name, value in state.items()}
-    family = options.family_of(recognise(state, shapes, where) if options.family == "auto" else options.family)
-    tensors = canonical(state)
-    detector = Detector(family, read_architecture(tensors, where))
+    family = options.family_of(families.recognise(state, shapes, where) if options.family == "auto" else options.family)
+    tensors = families.canonical(state)
+    detector = Detector(family, families.read_architecture(tensors, where))
     anchors = {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
     return detector, tensors | anchors
 
@@ -141,7 +132,7 @@ class BottomUpExtractor(detection.TwoStageExtractor):
         self,
         *,
         weights: str | None = None,
-        family: Literal["auto", FamilyName] = "auto",
+        family: Literal["auto", families.FamilyName] = "auto",
         rule: Literal["family", detection.RuleName] = "family",
         min_boxes: int = 36,
         max_boxes: int = 36,
@@ -195,7 +186,7 @@ class BottomUpExtractor(detection.TwoStageExtractor):
 
     @classmethod
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> detection.Network:
-        return detection.Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
+        return detection.Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), families.UNNEEDED)
 
     def provenance(self) -> dict[str, Any]:
         versions = {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__}

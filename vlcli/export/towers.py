@@ -6,19 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.export.conversion import check_plain, fill, largest_difference, refused
-from vlcli.nn import (
-    DataSpec,
-    Images,
-    LearnedPosition,
-    Model,
-    Pixels,
-    Pooler,
-    Stack,
-    StandardAttention,
-    Text,
-    TextEmbeddings,
-)
 from vlcli.nn.fake import fake_text
 from vlcli.nn.names import BERT_NAMES, VIT_NAMES, translate
 
@@ -37,7 +26,7 @@ def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: s
 
 def layer_facts(layers: nn.Module) -> dict[str, Any]:
     """Return the sizes of a list of layers by the keys of transformers' configurations."""
-    attention = next(part for part in layers.modules() if isinstance(part, StandardAttention))
+    attention = next(part for part in layers.modules() if isinstance(part, vl.StandardAttention))
     inner = next(part for name, part in layers.named_modules() if name.endswith(("feed_forward.inner", "feed.inner")))
     norm = next(part for part in layers.modules() if isinstance(part, nn.LayerNorm))
     return {"num_attention_heads": attention.heads, "intermediate_size": inner.out_features, "layer_norm_eps": norm.eps}
@@ -46,13 +35,13 @@ def layer_facts(layers: nn.Module) -> dict[str, Any]:
 def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
     """Return the table (T, D) of the only encoding; raise ComponentError unless there is one, a learned one."""
     parts = list(positions)
-    if len(parts) == 1 and isinstance(parts[0], LearnedPosition) and (parts[0].grid is None) == (of == "words"):
+    if len(parts) == 1 and isinstance(parts[0], vl.LearnedPosition) and (parts[0].grid is None) == (of == "words"):
         return parts[0].table.weight
     named = " and ".join(type(part).__name__ for part in parts) or "none"
     raise refused(family, f"other positions of {of} ({named})", f"learned positions of {of} and no others")
 
 
-def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str = "BERT") -> Any:
+def bert(embed: vl.TextEmbeddings, stack: vl.Stack, pooler: vl.Pooler | None, family: str = "BERT") -> Any:
     """Return transformers' ``BertModel`` with the weights of a text encoder; ComponentError if it is no BERT.
 
     ``stack`` holds post-norm layers without a pairwise encoding; ``pooler`` may be None, ``family`` is for messages.
@@ -83,7 +72,7 @@ def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str
 
 
 def vit_state(
-    patch: nn.Conv2d, tokens: Mapping[str, Tensor], positions: nn.ModuleList, stack: Stack, family: str
+    patch: nn.Conv2d, tokens: Mapping[str, Tensor], positions: nn.ModuleList, stack: vl.Stack, family: str
 ) -> dict[str, Tensor]:
     """Return the weights of an image encoder by transformers' names; ComponentError if it is no ViT.
 
@@ -102,7 +91,7 @@ def vit_state(
     }
 
 
-def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack, image_size: tuple[int, int]) -> Any:
+def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: vl.Stack, image_size: tuple[int, int]) -> Any:
     """Return transformers' ``ViTModel`` with the weights of an image encoder; its pooler returns the class token.
 
     ``token`` is (1, 1, D); the others are as in :func:`vit_state`, with its errors.
@@ -117,7 +106,7 @@ def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack,
     return fill(ViTModel(ViTConfig(pooler_act="linear", **vit_facts(patch, stack, image_size))), state, "ViT")
 
 
-def vit_facts(patch: nn.Conv2d, stack: Stack, image_size: tuple[int, int]) -> dict[str, Any]:
+def vit_facts(patch: nn.Conv2d, stack: vl.Stack, image_size: tuple[int, int]) -> dict[str, Any]:
     """Return the sizes of an image encoder by the keys of ``ViTConfig`` and ``DeiTConfig``."""
     return {
         "hidden_size": patch.out_channels,
@@ -130,13 +119,13 @@ def vit_facts(patch: nn.Conv2d, stack: Stack, image_size: tuple[int, int]) -> di
     }
 
 
-def class_labels(model: Model) -> dict[int, str]:
+def class_labels(model: vl.Model) -> dict[int, str]:
     """Return the names of the classes of a model's image classifier: the data's answers, if there are as many."""
     rows, answers = model.own_classes, model.data_spec.answers
     return dict(enumerate(answers if len(answers) == rows else map(str, range(rows))))
 
 
-def random_text(data_spec: DataSpec, rows: int = 3) -> Text:
+def random_text(data_spec: vl.DataSpec, rows: int = 3) -> vl.Text:
     """Make sentences of random pieces and falling length, padded to the longest; the same at every call."""
     text, draw = fake_text(data_spec, rows), torch.Generator().manual_seed(0)
     length = data_spec.text_length
@@ -147,13 +136,13 @@ def random_text(data_spec: DataSpec, rows: int = 3) -> Text:
     return text
 
 
-def random_images(size: tuple[int, int], rows: int = 2) -> Images:
+def random_images(size: tuple[int, int], rows: int = 2) -> vl.Images:
     """Make pictures of random numbers (rows, 3, H, W); the same at every call."""
     pixels = torch.randn(rows, 3, *size, generator=torch.Generator().manual_seed(0))
-    return Images([str(row) for row in range(rows)], None, Pixels(pixels, torch.tensor([size] * rows)))
+    return vl.Images([str(row) for row in range(rows)], None, vl.Pixels(pixels, torch.tensor([size] * rows)))
 
 
-def text_difference(model: Model, network: Any) -> float:
+def text_difference(model: vl.Model, network: Any) -> float:
     """Return the largest difference of a hidden state of a text encoder from transformers' class, without padding."""
     text = random_text(model.data_spec)
     with torch.no_grad():
@@ -162,7 +151,7 @@ def text_difference(model: Model, network: Any) -> float:
     return largest_difference((ours.hidden[text.mask], theirs.last_hidden_state[text.mask]))
 
 
-def image_difference(model: Model, network: Any, size: tuple[int, int]) -> float:
+def image_difference(model: vl.Model, network: Any, size: tuple[int, int]) -> float:
     """Return the largest difference of a hidden or pooled state of an image encoder from transformers' class."""
     images = random_images(size)
     with torch.no_grad():
