@@ -51,12 +51,10 @@ class CrossLayer(nn.Module):
         seen = self.cross(words, objects, words_context)  # (P, T, D)
         if rows != "all":
             itself, first = self._itself(words_context, objects_context, "text"), seen
-            if rows == "pooled":
-                packing, layout = words_context.packing[0], words_context.x_layout
+            if rows == "pooled" and (layout := words_context.x_layout) is not None:
+                packing = words_context.packing[0]
                 first = (seen if packing is None else packing.unpack(seen))[:, :1]  # (P, 1, D)
-                of_first = (
-                    None if layout is None else layout.cut(0, 1).expand(first.shape[0])
-                )  # len() would fix an export
+                of_first = layout.cut(0, 1).expand(first.shape[0])  # len() would fix an export
                 itself = replace(itself, x_layout=of_first, y_layout=layout, packing=(None, packing))
             return self.language_feed(self.language_self(first, None if first is seen else seen, itself)), objects
         read = (self.back or self.cross)(objects, words, objects_context)  # (P, R, D)
