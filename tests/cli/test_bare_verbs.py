@@ -123,6 +123,9 @@ def test_a_folder_of_pictures_names_the_recipe_that_extracts_it(cli, tmp_path):
     assert f"next: vlcli extract --recipe regions root={pictures}\n" in ended.err
     assert "next: vlcli extract --recipe nowhere\n" in cli("extract", "nowhere").err
     assert f"next: vlcli pretrain --recipe {pictures}\n" in cli("pretrain", str(pictures)).err
+    blank = tmp_path / "my pictures"
+    blank.mkdir()
+    assert f"next: vlcli extract --recipe regions root='{blank}'\n" in cli("extract", str(blank)).err
 
 
 def test_a_word_where_a_section_stands_names_the_sections_keys(cli):
@@ -130,3 +133,18 @@ def test_a_word_where_a_section_stands_names_the_sections_keys(cli):
     assert (
         "images: this value does not fit\n  got: 'pictures'\n  expected: keys and values; keys are range\n" in ended.err
     )
+
+
+def test_a_folder_behind_a_task_names_the_option_for_trained_models(cli, tmp_path):
+    stage = tmp_path / "runs of mine"
+    stage.mkdir()
+    ended = cli("eval", "image-classification", str(stage))
+    assert ended.code == 2
+    assert f"next: vlcli eval image-classification --stage '{stage}'\n" in ended.err
+    assert f"next: vlcli eval --stage '{stage}'\n" in cli("eval", str(stage)).err
+
+
+def test_a_folder_with_the_name_of_a_task_hides_no_task(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nlvr2").mkdir()
+    assert "error: A trained model is named by --stage." not in cli("eval", "nlvr2").err

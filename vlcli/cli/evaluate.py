@@ -1,5 +1,6 @@
 """``vlcli eval``: scores the newest matching checkpoint, a recipe's evaluate stages, or a file of predictions."""
 
+import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,9 @@ def evaluate(
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     names, overrides = options.split_words(words)
+    if given := next((name for name in names if Path(name).is_dir() and name not in registry.names("tasks")), None):
+        hint = shlex.join(["vlcli", "eval", *[name for name in names if name != given], "--stage", given])
+        raise UsageError("A trained model is named by --stage.", got=given, hint=hint)
     stage = checkpoint and (stage_record.earlier(request.output, str(checkpoint)) or checkpoint)
     if predictions is not None:
         if overrides or len(names) > 1:

@@ -1,5 +1,6 @@
 """``vlcli run`` and the verbs of single stage kinds."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,7 @@ def stage_verb(kind: str, about: str) -> Any:
         names, overrides = options.split_words(words)
         if names:
             folder = "regions root=" if kind == "extract" and Path(names[0]).is_dir() else ""
-            hint = f"vlcli {kind} --recipe {folder}{names[0]}"
+            hint = f"vlcli {kind} --recipe {folder}{shlex.quote(names[0])}"
             raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
         run_kind(recipe, kind, overrides, request)
 
