@@ -16,8 +16,9 @@ from vlcli.nn.model import EncoderOutput, FusionOutput, Model, Recorder
 
 T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
+"""Tokens of a pass that are read: all, the text's, or the pooled vector alone."""
 ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
-"""Tokens of a pass that are read, each set a part of the one before: all, the text's, the pooled vector."""
+"""Each a part of the one before."""
 
 
 class ForwardPasses:

@@ -142,7 +142,15 @@ def test_tokens_that_nobody_reads_are_left_out_without_a_change(rows, packed, at
 @pytest.mark.parametrize(("names", "shape"), [(["matching"], 1), (["mlm", "matching"], 9), (["matching", "mlm"], 9)])
 def test_objectives_that_share_a_view_share_its_pass(monkeypatch, names, shape):
     entries = [{"name": name, "view": "corrupted"} for name in names]
-    sizes = {"name": "lxmert", "hidden": 16, "heads": 4, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
+    sizes = {
+        "name": "lxmert",
+        "hidden": 16,
+        "heads": 4,
+        "text_layers": 1,
+        "image_layers": 1,
+        "cross_layers": 1,
+        "dropout": 0.0,
+    }
     module, passes, fuse = build_training_module(sizes, entries, SMALL), [], LXMERT.fuse
     monkeypatch.setattr(LXMERT, "fuse", lambda *given, **more: passes.append(fuse(*given, **more)) or passes[-1])
     module(make_batch(rows=4))
