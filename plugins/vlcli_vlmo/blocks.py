@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli.registry import Spec
 
-"""Which tokens a pass must finish: the last layer is computed for these alone."""
 Parts = list[tuple[str, int]]
 """Experts in the order of the tokens they take, and how many each takes."""
 

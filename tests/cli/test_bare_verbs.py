@@ -146,5 +146,6 @@ def test_a_folder_behind_a_task_names_the_option_for_trained_models(cli, tmp_pat
 
 def test_a_folder_with_the_name_of_a_task_hides_no_task(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nlvr2").mkdir()
-    assert "error: A trained model is named by --stage." not in cli("eval", "nlvr2").err
+    for name in ("nlvr2", "VQA"):
+        (tmp_path / name).mkdir()
+        assert "error: A trained model is named by --stage." not in cli("eval", name).err

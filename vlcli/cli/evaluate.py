@@ -38,7 +38,8 @@ def evaluate(
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     names, overrides = options.split_words(words)
-    if given := next((name for name in names if Path(name).is_dir() and name not in registry.names("tasks")), None):
+    tasks = registry.names("tasks")
+    if given := next((name for name in names if Path(name).is_dir() and name.lower() not in tasks), None):
         hint = shlex.join(["vlcli", "eval", *[name for name in names if name != given], "--stage", given])
         raise UsageError("A trained model is named by --stage.", got=given, hint=hint)
     stage = checkpoint and (stage_record.earlier(request.output, str(checkpoint)) or checkpoint)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
 """Tokens of a pass that are read: all, the text's, or the pooled vector alone."""
 ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
-"""Each a part of the one before."""
+"""All values of ``Rows``, each set of tokens a part of the one before."""
 
 
 class ForwardPasses:
