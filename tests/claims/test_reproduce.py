@@ -303,6 +303,7 @@ JUDGED = {
     "tiny/irpe-claims": ["train"],
     "tiny/lxmert-claims": ["vqa"],
     "tiny/lxmert-nlvr2": ["nlvr2"],
+    "tiny/vlmo-nlvr2": ["nlvr2"],
     "tiny/dimbert-claims": ["refer"],
     "real/aerial-claims": ["train"],
     "real/room-claims": ["vqa"],
