@@ -304,6 +304,7 @@ JUDGED = {
     "tiny/lxmert-claims": ["vqa"],
     "tiny/lxmert-nlvr2": ["nlvr2"],
     "tiny/vlmo-nlvr2": ["nlvr2"],
+    "tiny/dimbert-captions": ["caption"],
     "tiny/dimbert-claims": ["refer"],
     "real/aerial-claims": ["train"],
     "real/room-claims": ["vqa"],
