@@ -60,8 +60,7 @@ _NEEDLESS = re.compile(
 )
 TYPES = 2
 """Rows of BERT's table of token types."""
-WORD_HEAD = "objectives.distilled-mlm.head."
-"""The name of ALBEF's word head here; a decoder's head starts from it."""
+_WORD_HEAD = "objectives.distilled-mlm.head."  # the name of ALBEF's word head here; a decoder's head starts from it
 # Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training.
 _PLAIN_NAMES = (
     (r"^module\.", ""),
@@ -178,7 +177,7 @@ def _with_decoder(model: Any, state: vl.State, report: list[str]) -> vl.State:
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
         return state
     sources = {f"cross.text.{number}.": f"decoder.layers.{number}." for number in range(len(model.decoder.layers))}
-    sources |= {"embed.": "decoder.embed.", WORD_HEAD: "decoder.head."}
+    sources |= {"embed.": "decoder.embed.", _WORD_HEAD: "decoder.head."}
     started = {start: value for name, value in state.items() if (start := vl.translate(name, sources))}
     report += [f"decoder: {len(started)} weights start as the cross encoder's and the words'"] if started else []
     return {**state, **started}

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, DataSpec, Regions, geometry
 
-WITH_BACKGROUND = 1601
-"""Class columns of VLP's files: the background and Visual Genome's 1,600 classes."""
+_WITH_BACKGROUND = 1601  # class columns of VLP's files: the background and Visual Genome's 1,600 classes
 PLACE_SCALE = 0.4
 """What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives."""
 
@@ -128,7 +127,7 @@ def confidence(regions: Regions) -> Tensor:
 
 def foreground(data_spec: DataSpec) -> int:
     """Returns the number of classes without the background."""
-    return data_spec.region_classes - (data_spec.region_classes == WITH_BACKGROUND)
+    return data_spec.region_classes - (data_spec.region_classes == _WITH_BACKGROUND)
 
 
 def class_probabilities(regions: Regions, columns: int) -> Tensor:

@@ -11,8 +11,7 @@ from vlcli.errors import DataError
 from vlcli.progress import Progress, Silent
 from vlcli.registry import Spec
 
-SETS = ("mscoco", "vg", "vqa", "gqa", "visual7w")
-"""The data sets by their names in LXMERT's files."""
+_SETS = ("mscoco", "vg", "vqa", "gqa", "visual7w")  # the data sets by their names in LXMERT's files
 OF_COCO, OF_VG = ("mscoco", "vqa"), ("vg", "gqa", "visual7w")
 ALL = "all"
 PARTS = ("COCO - VG", "COCO and VG", "VG - COCO")
@@ -48,7 +47,7 @@ class Datum:
 
 @dataclass
 class CorpusSource:
-    """One data set of :data:`SETS` whose files exist, with its readers by split."""
+    """One data set of :data:`_SETS` whose files exist, with its readers by split."""
 
     name: str
     parts: dict[str, Reader]
@@ -66,9 +65,9 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
             among them); None leaves the set out.
     """
     changes = changes or {}
-    if unknown := sorted(set(changes) - set(SETS)):
-        raise DataError("There is no such source.", got=", ".join(unknown), expected=", ".join(SETS))
-    wanted = [name for name in SETS if name not in changes or changes[name] is not None]
+    if unknown := sorted(set(changes) - set(_SETS)):
+        raise DataError("There is no such source.", got=", ".join(unknown), expected=", ".join(_SETS))
+    wanted = [name for name in _SETS if name not in changes or changes[name] is not None]
     sources = [source for name in wanted if (source := _source(root, name, dict(changes.get(name) or {})))]
     if not sources:
         expected = "COCO captions, VG region descriptions, VQA, GQA or VG questions (docs/data.md)"
@@ -151,7 +150,7 @@ def composition(data: Mapping[str, Iterable[Datum]]) -> list[dict[str, Any]]:
             of_vg = any(name in datum.sentences for name in OF_VG)
             part = PARTS[2] if not is_coco(datum.image) else PARTS[1] if of_vg else PARTS[0]
             for cell in {(split, part), (split, ALL), (ALL, part), (ALL, ALL)}:
-                row = cells.setdefault(cell, dict.fromkeys(("images", *SETS, "all"), 0))
+                row = cells.setdefault(cell, dict.fromkeys(("images", *_SETS, "all"), 0))
                 row["images"] += 1
                 for name, sentences in datum.sentences.items():
                     row[name] = row.get(name, 0) + len(sentences)

@@ -17,8 +17,7 @@ from vlcli_torchvision.detector import FasterRCNN
 from vlcli_torchvision.network import modern_names
 
 SCORES = "roi_heads.box_predictor.cls_score.weight"
-UNNAMED = ("__background__", "N/A")
-"""Names in torchvision's lists that no detection can have."""
+_UNNAMED = ("__background__", "N/A")  # names in torchvision's lists that no detection can have
 
 
 @dataclass
@@ -110,7 +109,7 @@ def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
         names = ["__background__", "person"]  # torchvision lists what no detector has: "no person", "person"
     if len(names) != classes:
         return [*range(1, classes)], Labels((), tuple(range(1, classes)))
-    columns = [number for number, name in enumerate(names) if name not in UNNAMED]
+    columns = [number for number, name in enumerate(names) if name not in _UNNAMED]
     return columns, Labels(tuple(names[number] for number in columns), tuple(columns))
 
 

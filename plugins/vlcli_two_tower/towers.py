@@ -81,8 +81,7 @@ BERT: dict[str, Any] = {"model_type": "bert"}
 CLIP_MEAN: encoders.Numbers = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: encoders.Numbers = (0.26862954, 0.26130258, 0.27577711)
 """Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise."""
-TOKENIZERS = ("tokenizer.json", "vocab.txt")
-"""Files that hold a text tower's vocabulary."""
+_TOKENIZERS = ("tokenizer.json", "vocab.txt")  # files that hold a text tower's vocabulary
 _PREFIXES = {"text_model.": "text.network.", "vision_model.": "image.network."}
 
 
@@ -235,13 +234,13 @@ class TowerModel(Model):
         folder = source.find(folders[name], name).folder if name in folders else None
         if folder is None or folder.is_file():  # one of timm, which has no text towers
             return None
-        if any((folder / file).is_file() for file in TOKENIZERS):
+        if any((folder / file).is_file() for file in _TOKENIZERS):
             return str(folder)
         raise DataError(
             "The text tower has no tokenizer.",
             where=str(folder),
             got=", ".join(sorted(path.name for path in folder.iterdir())[:10]),
-            expected=" or ".join(TOKENIZERS),
+            expected=" or ".join(_TOKENIZERS),
             hint="fetch the whole repository (from a slow tokenizer, transformers' AutoTokenizer.save_pretrained "
             "writes tokenizer.json), or name another: text: {vocabulary: FOLDER}",
         )

@@ -18,8 +18,7 @@ from vlcli_vlmo.multiway import MultiwayStack, adapt
 SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
 """Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)."""
 EPS = 1e-5
-LONGEST_CAPTION = 512
-"""Word positions of a model that generates; the published files have 1,022."""
+_LONGEST_CAPTION = 512  # word positions of a model that generates; the published files have 1,022
 
 
 class WordLayer(nn.Linear):
@@ -136,7 +135,7 @@ class BEiT3(vl.Model):
         self.init_std = vl.init_scale(init_std, width, published=SIZES["base"][0])
         shape, style = vl.AttentionShape(width, count, depth), vl.BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
         self.words = nn.Embedding(data_spec.vocab_size, width)
-        longest = max(data_spec.text_length, LONGEST_CAPTION if captions else 0)
+        longest = max(data_spec.text_length, _LONGEST_CAPTION if captions else 0)
         self.word_positions = vl.LearnedPosition(shape, length=longest)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))

@@ -12,8 +12,7 @@ import vlcli.nn as vl
 from vlcli import registry
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts, Ways
 
-SPARE_ROWS = 16
-"""Fewer rows than this may be left over behind the vocabulary's words (64,010 rows, 64,002 words)."""
+_SPARE_ROWS = 16  # fewer rows than this may be left over behind the vocabulary's words (64,010 rows, 64,002 words)
 _WAYS = {"A": IMAGE_EXPERT, "B": TEXT_EXPERT}
 _PROJECTIONS = {"A": "others.0.", "B": ""}
 _PLAIN = {
@@ -59,7 +58,7 @@ def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> vl.State:
     rows = len(model.words.weight)
     for name in ("words.weight", "word_head.weight", "word_head.bias"):
         stored = len(state[name]) if name in state else rows
-        if 0 < stored - rows < SPARE_ROWS:
+        if 0 < stored - rows < _SPARE_ROWS:
             report.append(f"{name}: rows {rows} to {stored - 1} stand for no word of this vocabulary and are not read")
             state[name] = state[name][:rows]
     name, rows = "word_positions.table.weight", len(model.word_positions.table.weight)

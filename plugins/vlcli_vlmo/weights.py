@@ -10,8 +10,7 @@ from torch import Tensor
 from vlcli.nn import PROJECTIONS, State, fit_weights, from_public, substitute, to_public, translate, without_prefix
 from vlcli_vlmo.bias import VLMoBias
 
-EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}
-"""Our experts, and what the released code calls them."""
+_EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}  # our experts, and what the released code calls them
 MATCHING = ("contrast-matching", "matching", "hard-matching")
 """Objectives whose head is the released ``itm_score``."""
 COMPUTED = ("text_embeddings.position_ids", *(f"{of}relative_position_index" for of in ("", "text_", "text_imag_")))
@@ -58,7 +57,7 @@ _BLOCK = {
     "feed.scale": "gamma_2",
     "feed.norm.": "norm2.",
 }
-for _ours, _theirs in EXPERTS.items():
+for _ours, _theirs in _EXPERTS.items():
     _BLOCK |= {
         f"feed.experts.{_ours}.norm.": f"norm2_{_theirs}.",
         f"feed.experts.{_ours}.inner.": f"mlp_{_theirs}.fc1.",

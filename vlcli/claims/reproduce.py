@@ -63,8 +63,7 @@ def chance(power: Power, seeds: int, alpha: float = ALPHA) -> float:
 
 FOLDER = "reproduce"
 """The folder of results and page under the folder of all runs."""
-USUAL_SECONDS = 60.0
-"""The expected time of a row with one seed while none of its recipe has run."""
+_USUAL_SECONDS = 60.0  # the expected time of a row with one seed while none of its recipe has run
 
 
 class Tables:
@@ -208,7 +207,7 @@ def run(
     estimates = {one.small.recipe: one.small.minutes for one in testable.values() if one.small and one.small.minutes}
 
     def seconds(cell: Cell) -> float:
-        return study.results.seconds(cell, 60 * estimates.get(cell.recipe, USUAL_SECONDS / 60))
+        return study.results.seconds(cell, 60 * estimates.get(cell.recipe, _USUAL_SECONDS / 60))
 
     while ends is None or time.monotonic() < ends:
         if (job := following(jobs_left, done | failed, seconds)) is None:

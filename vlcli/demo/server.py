@@ -24,8 +24,7 @@ from vlcli.demo.turns import Busy
 from vlcli.errors import UsageError, VlcliError
 from vlcli.version import __version__
 
-CONNECTIONS = 128
-"""Requests in progress at a time; further ones are answered by 503."""
+_CONNECTIONS = 128  # requests in progress at a time; further ones are answered by 503
 QUIET = 30.0
 """Seconds without a byte after which a connection is closed."""
 SLOWEST = 100_000
@@ -81,7 +80,7 @@ class Server(ThreadingHTTPServer):
         self.host, self.log = host, log
         if demo is not None:
             self.demo = demo
-        self.places = threading.BoundedSemaphore(CONNECTIONS)
+        self.places = threading.BoundedSemaphore(_CONNECTIONS)
         with contextlib.suppress(OSError, UnicodeError):
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         try:
@@ -154,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Check and answer; whatever goes wrong becomes one message."""
         if not self.server.places.acquire(blocking=False):
-            self._error(HTTPStatus.SERVICE_UNAVAILABLE, Busy(CONNECTIONS, 5))
+            self._error(HTTPStatus.SERVICE_UNAVAILABLE, Busy(_CONNECTIONS, 5))
             return
         try:
             self._check_origin()

@@ -14,8 +14,7 @@ from vlcli.data.sample import ImageSample
 from vlcli.errors import DataError
 from vlcli.images.files import BadImageError, open_image_bytes
 
-PREVIEW = 1200
-"""Longest side in pixels of the copy that the page shows."""
+_PREVIEW = 1200  # longest side in pixels of the copy that the page shows
 KEPT, KEPT_BYTES = 200, 300 * 2**20
 """Pictures that are kept, and the bytes of their files and copies altogether."""
 
@@ -55,7 +54,7 @@ class Uploads:
         """Check and keep a picture; DataError: no picture, damaged, or too large."""
         with self.decoding:  # one at a time: a large picture takes some hundred megabytes
             image = self.decoded(data, name)
-            upload = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, PREVIEW))
+            upload = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, _PREVIEW))
         with self._lock:
             self._kept[upload.key] = upload
             while len(self._kept) > KEPT or (len(self._kept) > 1 and self._bytes() > KEPT_BYTES):

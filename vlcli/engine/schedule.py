@@ -42,8 +42,7 @@ class StepPlan:
 
 BASE, BASE_WIDTH, BASE_DEPTH, BASE_BATCH = 3e-4, 64, 3, 32
 """The rate of a post-norm network of this width and depth with batches of this size."""
-PRE_NORM = 2.0
-"""Factor for networks that normalise before each block, whatever their depth."""
+_PRE_NORM = 2.0  # factor for networks that normalise before each block, whatever their depth
 LOWEST, HIGHEST = 1e-6, 2e-3
 WARMUP, WARMUP_SHARE, BETA = 200, 0.2, 0.98
 
@@ -54,7 +53,7 @@ def rule(shape: NetworkShape, batch: int) -> float:
     It is proportional to width^-1/2, in post-norm networks to depth^-3/4, and to batch^1/2 (examples of an optimizer
     step over all processes). Without layers with a layer norm the width does not count.
     """
-    depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else PRE_NORM
+    depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else _PRE_NORM
     width = shape.width if shape.depth else BASE_WIDTH
     rate = BASE * shape.factor * (BASE_WIDTH / max(1, width)) ** 0.5 * depth * (batch / BASE_BATCH) ** 0.5
     return float(f"{min(HIGHEST, max(LOWEST, rate)):.1e}")

@@ -24,8 +24,7 @@ from vlcli.recipe.patterns import Searcher
 
 REMEDY = "lower optimizer.lr, lengthen schedule.warmup or set clip"
 """What to do about numbers that are not finite."""
-TIED = "tied"
-"""Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
+_TIED = "tied"  # key of the file's metadata: JSON, name of each tied tensor -> name it is stored under
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -43,7 +42,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     # Views of one storage that are not the same tensor must be copied before safetensors takes them.
     storages = Counter(value.untyped_storage().data_ptr() for value in stored.values())
     stored = {n: v.clone() if storages[v.untyped_storage().data_ptr()] > 1 else v for n, v in stored.items()}
-    save_file(stored, path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
+    save_file(stored, path, {_TIED: json.dumps(tied)})  # one key: their order is not fixed
     path.chmod(usual_mode(path.parent))  # safetensors writes for the owner alone
 
 
@@ -75,13 +74,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = unscaled({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
-            tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
+            tied = json.loads((file.metadata() or {}).get(_TIED, "{}"))
     except (SafetensorError, OSError, ValueError, RecursionError, KeyError, RuntimeError) as error:
         hint = "fetch it again; a stage's: delete it, and vlcli run makes it again"
         got = str(error).split("\n")[0]
         raise DataError("These weights cannot be read.", where=str(path), got=got, hint=hint) from error
     if not isinstance(tied, dict) or any(source not in tensors for source in map(str, tied.values())):
-        raise DataError("These weights cannot be read.", where=str(path), got=f"{TIED}: {shown(tied)}")
+        raise DataError("These weights cannot be read.", where=str(path), got=f"{_TIED}: {shown(tied)}")
     return tensors | {name: tensors[source] for name, source in tied.items()}
 
 

@@ -24,8 +24,7 @@ from vlcli.registry.contract import blame
 FILE = "model.onnx"
 TRIALS = ((1, 5, 3), (5, 9, 7), (4, 12, 11))
 """Batch, words, regions at which a graph is compared; cut to what the model takes."""
-EXAMPLE = (3, 7, 5)
-"""Batch, words, regions with which a graph is traced."""
+_EXAMPLE = (3, 7, 5)  # batch, words, regions with which a graph is traced
 
 
 class Onnx(Exporter):
@@ -132,7 +131,7 @@ def write(graph: Graph, path: Path, opset: int) -> None:
 
     Raises VlcliError if torch's exporter cannot follow the model, or ONNX lacks one of its operations.
     """
-    example = graph.example(*EXAMPLE)
+    example = graph.example(*_EXAMPLE)
     size = sum(value.numel() * value.element_size() for value in graph.parameters())
     with torch.no_grad():
         names = [*graph.outputs(*example)]

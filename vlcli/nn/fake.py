@@ -34,8 +34,7 @@ class _Undrawn(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-DEFAULT_SIZE = (224, 224)
-"""Height and width for models that take any."""
+_DEFAULT_SIZE = (224, 224)  # height and width for models that take any
 
 
 def fake_text(data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Text:
@@ -67,7 +66,7 @@ def fake_regions(
     sure = torch.ones(rows, count, device=device)
     features = torch.zeros(rows, count, data_spec.region_dim, device=device)
     boxes = _cells(grid or (1, 1), device).expand(rows, count, 4)
-    sizes = torch.full((rows, 2), DEFAULT_SIZE[0], device=device)
+    sizes = torch.full((rows, 2), _DEFAULT_SIZE[0], device=device)
     return Regions(features, boxes, sure.bool(), sizes, flat, sure, flat, sure)
 
 
@@ -90,7 +89,7 @@ def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
 
 
 def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.device | str) -> Pixels:
-    height, width = needs.size or DEFAULT_SIZE
+    height, width = needs.size or _DEFAULT_SIZE
     images = torch.zeros(rows, 3, height, width, device=device)
     sizes = torch.tensor([[height, width]], device=device).expand(rows, 2)
     if not needs.boxes:

@@ -33,8 +33,7 @@ Sort = Literal["word", "cell", "box", "special"]
 """What a token is: a piece of a sentence, a cell of a grid, a box, or a class token or separator without a place."""
 PositionKind = Literal["tokens", "pairs"]
 """The two kinds of encodings: those that change tokens, and those of pairs, which live inside attention."""
-PLACED: frozenset[Sort] = frozenset({"word", "cell", "box"})
-"""The sorts of tokens that have a place."""
+_PLACED: frozenset[Sort] = frozenset({"word", "cell", "box"})  # the sorts of tokens that have a place
 _PLURAL = {"word": "words", "cell": "cells of a grid", "box": "boxes", "special": "class tokens"}
 
 
@@ -146,7 +145,7 @@ class TokenPosition(Position):
     """
 
     kind = "tokens"
-    encodes: frozenset[Sort] = PLACED
+    encodes: frozenset[Sort] = _PLACED
     after: tuple[int, ...] = ()
 
     def objection(self, slot: Slot) -> str:
@@ -178,7 +177,7 @@ class PairwisePosition(Position):
     """
 
     kind = "pairs"
-    encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
+    encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(_PLACED, _PLACED))
     uses_weights = False
     foreign_options: ClassVar[Mapping[str, Any]] = {}
 

@@ -12,8 +12,7 @@ from vlcli.errors import UsageError
 from vlcli.nn.layout import Layout
 from vlcli.nn.model import Recorder
 
-TO_IMAGE = "text_to_image"
-"""Ending of the names of cross-attention from words to a picture."""
+_TO_IMAGE = "text_to_image"  # ending of the names of cross-attention from words to a picture
 
 
 def word_layers(record: Recorder, text: int, image: int) -> list[str]:
@@ -24,7 +23,7 @@ def word_layers(record: Recorder, text: int, image: int) -> list[str]:
     shapes = {name: tuple(weights.shape[-2:]) for name, weights in record.attention.items()}
     across = [name for name, shape in shapes.items() if shape == (text, image)]
     joint = [name for name, shape in shapes.items() if shape == (text + image, text + image)]
-    return [name for name in across if name.endswith(TO_IMAGE)] or across or joint
+    return [name for name in across if name.endswith(_TO_IMAGE)] or across or joint
 
 
 def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:

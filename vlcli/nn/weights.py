@@ -24,8 +24,7 @@ COUNTERS = "*num_batches_tracked"
 """Buffers of batch normalisation that inference never reads and many checkpoints lack."""
 # Keys of a checkpoint's weights, looked at before others.
 _USUAL = ("state_dict", "model", "module")
-DEEPEST = 3
-"""Most keys between a checkpoint and its weights."""
+_DEEPEST = 3  # most keys between a checkpoint and its weights
 _AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
 _NO_STATE = re.compile(r"optim|sched|scaler|^(args|config|hparams|hyper_parameters|criterion|loss|loops|callbacks)$")
 
@@ -108,7 +107,7 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
         expected = "a safetensors file, or a checkpoint of tensors only"
         raise DataError("the weights cannot be read", where=str(path), got=got, expected=expected, hint=hint) from None
     if not (states := states_of(content, path)):
-        got, expected = f"keys {shown(list(content))}", f"tensors by name, below {DEEPEST} keys at most"
+        got, expected = f"keys {shown(list(content))}", f"tensors by name, below {_DEEPEST} keys at most"
         raise DataError("the file of weights holds no tensors", where=str(path), got=got, expected=expected)
     return states
 
@@ -134,7 +133,7 @@ def _states(content: Mapping[Any, Any], key: str) -> dict[str, dict[Any, Tensor]
     inner = [name for name, value in content.items() if isinstance(value, Mapping) and isinstance(name, str)]
     deeper: dict[str, dict[Any, Tensor]] = {}
     for name in sorted(inner, key=lambda name: name not in _USUAL):
-        if not _NO_STATE.search(name) and key.count(".") < DEEPEST:
+        if not _NO_STATE.search(name) and key.count(".") < _DEEPEST:
             deeper |= _states(content[name], f"{key}.{name}" if key else name)
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     return deeper or ({key: tensors} if tensors else {})

@@ -9,8 +9,7 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 420.0, 230.0
 """Size of a line chart's view box."""
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 10.0, 28.0
-MOST_POINTS = 240
-"""Points of a line that are drawn; of more, every n-th and the last."""
+_MOST_POINTS = 240  # points of a line that are drawn; of more, every n-th and the last
 COLOURS = 8
 """How many colours the style sheet has; lines take them in turn."""
 
@@ -88,7 +87,7 @@ def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
     return (0.0 if 0 <= low < 0.3 * high else low - room), high + room
 
 
-def thinned(points: Points, most: int = MOST_POINTS) -> list[tuple[float, float]]:
+def thinned(points: Points, most: int = _MOST_POINTS) -> list[tuple[float, float]]:
     """Return about ``most`` points: every n-th, and the last."""
     every = max(1, math.ceil(len(points) / most))
     return [*points[:-1:every], *points[-1:]]

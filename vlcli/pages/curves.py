@@ -13,8 +13,7 @@ OTHERS = {"lr": "learning rate", "data_wait": "share of time waiting for data"}
 """Fields of the log that get a chart of their own."""
 # Fields that get no chart side by side.
 _BESIDE = (f"eval/{NAME}", f"eval/{ONE_ANSWER}")
-MOST_PARTS = 6
-"""Charts of loss parts where several runs are shown."""
+_MOST_PARTS = 6  # charts of loss parts where several runs are shown
 
 
 def curves_of(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
@@ -67,7 +66,7 @@ def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
             label: score_series([{key: value for key, value in row.items() if key not in _BESIDE} for row in rows])
             for label, rows in logs.items()
         }
-        charts += [*islice(_side_by_side(losses, log=True), MOST_PARTS), *_side_by_side(scores, log=False)]
+        charts += [*islice(_side_by_side(losses, log=True), _MOST_PARTS), *_side_by_side(scores, log=False)]
     for key, title in OTHERS.items():
         series = {label: [(row["step"], row[key]) for row in rows if key in row] for label, rows in logs.items()}
         charts.append(line_chart(title, {title: series.popitem()[1]} if len(series) == 1 else series))

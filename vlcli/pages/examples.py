@@ -10,8 +10,7 @@ from vlcli.pages.samples import Samples, samples_of
 from vlcli.pages.scores import Group
 from vlcli.progress import Progress
 
-SAMPLES = 36
-"""Samples of each group of evaluate stages."""
+_SAMPLES = 36  # samples of each group of evaluate stages
 MODELS = 3
 """Models whose attention is shown, over all groups."""
 EXAMPLE_SECTIONS = {
@@ -26,7 +25,7 @@ EXAMPLE_SECTIONS = {
 class ReportOptions:
     """Contents of a report; ``samples`` of each group of evaluate stages, 0 leaves pictures out."""
 
-    samples: int = SAMPLES
+    samples: int = _SAMPLES
     model: bool = True
     device: str = "auto"
 

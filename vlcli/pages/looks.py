@@ -26,8 +26,7 @@ EXAMPLES, WRONG = 8, 5
 """Examples that are looked at for each model, and how many of them are wrong answers."""
 WHOLE = 0.95
 """A region that covers more of the picture than this is called the whole image."""
-MOST_QUERIES = 64
-"""More regions than these are not asked one by one: their mean and the class tokens are."""
+_MOST_QUERIES = 64  # more regions than these are not asked one by one: their mean and the class tokens are
 Group = Literal["attention", "Grad-CAM", "position encoding"]
 Array = NDArray[np.float32]
 Logits = Callable[..., Tensor | None]
@@ -231,7 +230,7 @@ class _Tokens:
     def _of_regions(self, name: str, group: Group, pairs: list[tuple[Array, Any]], before: int) -> Iterator[Map]:
         """Yield numbers from each region, or from the class tokens and the mean where there are many."""
         squares = [array[:, kept][:, :, kept] for array, kept in pairs]
-        many = any(len(kept) > MOST_QUERIES for _, kept in pairs)
+        many = any(len(kept) > _MOST_QUERIES for _, kept in pairs)
         if not many:
             yield Map(name, group, "regions", squares)
         special = [before + token for token in self.special]

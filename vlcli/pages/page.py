@@ -14,8 +14,7 @@ from typing import Any
 from vlcli.errors import UsageError
 from vlcli.version import __version__
 
-GENERATOR = "vlcli report"
-"""What pages name as their generator; a file without it is not replaced."""
+_GENERATOR = "vlcli report"  # what pages name as their generator; a file without it is not replaced
 
 
 def filled(template: str, shown: dict[str, Any]) -> str:
@@ -28,7 +27,7 @@ def filled(template: str, shown: dict[str, Any]) -> str:
     sources = f"img-src data:; style-src 'sha256-{styles}'; script-src 'sha256-{scripts}'"
     frame = {
         "thumbnails": [],
-        "generator": f"{GENERATOR} {__version__}",
+        "generator": f"{_GENERATOR} {__version__}",
         "footer": f"Written by vlcli {__version__} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
         "css": Markup(css),  # noqa: S704 - the package's own, no data in it
         "script": Markup(script),  # noqa: S704
@@ -39,7 +38,7 @@ def filled(template: str, shown: dict[str, Any]) -> str:
 
 def refuse_other(file: Path) -> None:
     """Raise UsageError where a page would replace a folder, or a file without the mark of vlcli's pages."""
-    head, mark = "", f'name="generator" content="{GENERATOR}'
+    head, mark = "", f'name="generator" content="{_GENERATOR}'
     if file.is_file():
         with file.open(encoding="utf-8", errors="replace") as opened:
             head = opened.read(4096)

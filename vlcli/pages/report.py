@@ -20,8 +20,7 @@ from vlcli.tools.run_folder import RunFacts, read_run
 
 __all__ = ["ReportOptions", "render", "write_report"]
 
-MOST_SHOWN = 16
-"""Metrics of a group that are shown unfolded."""
+_MOST_SHOWN = 16  # metrics of a group that are shown unfolded
 # What the folder of a run with overrides ends in.
 _HASH = re.compile(r"-[0-9a-f]{8}$")
 _SECTIONS = {
@@ -102,7 +101,7 @@ def _score_table(group: Group) -> dict[str, Any]:
 
 def _parts(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the rows, those by kind or class apart where they are many."""
-    kinds = [row for row in rows if "/" in row["name"]] if len(rows) > MOST_SHOWN else []
+    kinds = [row for row in rows if "/" in row["name"]] if len(rows) > _MOST_SHOWN else []
     whole = [row for row in rows if row not in kinds]
     return [("", whole), (f"{len(kinds)} more by kind", kinds)] if kinds and whole else [("", rows)]
 

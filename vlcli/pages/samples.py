@@ -20,12 +20,10 @@ from vlcli.tables.cells import shorter
 
 RIGHT = 0.5
 """From here on an answer counts as right."""
-WRONG_SHARE = 2 / 3
-"""Part of the samples that are wrong answers, where there are enough."""
+_WRONG_SHARE = 2 / 3  # part of the samples that are wrong answers, where there are enough
 REFERENCES = ("label", "answer", "references", "captions", "raw_answers", "answers", "target", "words", "caption")
 MOST_LETTERS, MOST_PICTURES, MOST_BOXES = 400, 6, 40
-LEAST_SCORE = 0.3
-"""Detected boxes with a lower score are not drawn."""
+_LEAST_SCORE = 0.3  # detected boxes with a lower score are not drawn
 LETTER = 0.7
 """Mean width of a bold letter, as a part of its size."""
 DIRECTIONS = {"image/": "image for a sentence", "text/": "sentence for an image"}
@@ -144,7 +142,7 @@ def choose(rows: Sequence[Row], kind: str | None, count: int, clusters: Clusters
     wrong = [row for value, row in judged if value is not None and value < RIGHT]
     right = [row for value, row in judged if value is not None and value >= RIGHT]
     others = [row for value, row in judged if value is None]
-    chosen = list(_in_turn(wrong, turns, clusters))[: max(count - len(right), round(count * WRONG_SHARE))]
+    chosen = list(_in_turn(wrong, turns, clusters))[: max(count - len(right), round(count * _WRONG_SHARE))]
     for rest in (right, others):
         chosen += list(_in_turn(rest, turns, clusters))[: count - len(chosen)]
     return chosen
@@ -295,4 +293,4 @@ def _kept(row: Row) -> list[int]:
     if not isinstance(boxes, list):
         return []
     pairs = enumerate(zip(boxes, scores if isinstance(scores, list) else repeat(1.0), strict=False))
-    return [n for n, (box, score) in pairs if _is_box(box) and _number(score) >= LEAST_SCORE][:MOST_BOXES]
+    return [n for n, (box, score) in pairs if _is_box(box) and _number(score) >= _LEAST_SCORE][:MOST_BOXES]

@@ -18,8 +18,7 @@ from vlcli.tools.conclusions import conclusions
 from vlcli.tools.differences import WORDS, Comparison, Difference, flat
 from vlcli.tools.run_folder import RECIPE, RunFacts, StageFacts
 
-MOST_OVERRIDES = 8
-"""More overrides than these are not typed: the run's own recipe is named instead."""
+_MOST_OVERRIDES = 8  # more overrides than these are not typed: the run's own recipe is named instead
 MOST_SETTINGS = 400
 MOST_LETTERS = 300
 
@@ -148,7 +147,7 @@ def _overrides(recipe: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     before, after = flat(recipe), flat(wanted)
     changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
     plain = all(isinstance(value, str | int | float | bool) for value in changed.values())
-    if not plain or not before.keys() <= after.keys() or len(changed) > MOST_OVERRIDES:
+    if not plain or not before.keys() <= after.keys() or len(changed) > _MOST_OVERRIDES:
         return None
     return [f"{key}={_word(value)}" for key, value in changed.items()]
 

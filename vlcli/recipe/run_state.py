@@ -18,8 +18,7 @@ FILE = "progress.json"
 LOCK = f".{FILE}.lock"
 SCHEMA_VERSION = 1
 _PATIENCE = 0.3
-ENDED = ("done", "unchanged", "reused", "passed over", "failed", "blocked", "stopped")
-"""Final states of a stage."""
+_ENDED = ("done", "unchanged", "reused", "passed over", "failed", "blocked", "stopped")  # final states of a stage
 
 
 @dataclass
@@ -56,7 +55,7 @@ class StageState:
     """State of one stage.
 
     Attributes:
-        status: ``waiting``, ``running``, or one of :data:`ENDED`.
+        status: ``waiting``, ``running``, or one of :data:`_ENDED`.
         after: stages whose results it needs.
         began: seconds since 1970; 0: not yet.
         work: steps that are running, the outermost first.
@@ -76,7 +75,7 @@ class StageState:
 
     @property
     def ended(self) -> bool:
-        return self.status in ENDED
+        return self.status in _ENDED
 
     def left(self, now: float) -> float | None:
         """Returns the seconds until this stage ends, by its own rate or similar stages; None if unknown."""

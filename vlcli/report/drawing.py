@@ -10,13 +10,12 @@ COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9
 """Colours of boxes, in turn; all are told apart on light and dark pictures."""
 
 
-SHADE = 0.75
-"""The part of a picture's brightness that attention of 0 takes."""
+_SHADE = 0.75  # the part of a picture's brightness that attention of 0 takes
 
 
 def attention_bar(width: int = 160) -> Image.Image:
     """Draws the brightness of :func:`draw_attention` from 0 (left) to its top (right), on white."""
-    light = 255 * (1 - SHADE * (1 - np.linspace(0, 1, width, dtype=np.float32)))
+    light = 255 * (1 - _SHADE * (1 - np.linspace(0, 1, width, dtype=np.float32)))
     return Image.fromarray(np.tile(light.round().astype(np.uint8), (16, 1)))
 
 
@@ -67,7 +66,7 @@ def label_places(
 
 
 def draw_attention(
-    picture: Image.Image, boxes: ArrayLike, weights: ArrayLike, *, shade: float = SHADE, top: float | None = None
+    picture: Image.Image, boxes: ArrayLike, weights: ArrayLike, *, shade: float = _SHADE, top: float | None = None
 ) -> Image.Image:
     """Darkens a copy of ``picture`` except where ``boxes`` (N, 4) with a high weight (N,) lie.
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 LARGEST = 40_000_000
 """Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
-WORDS_TRIED = 2000
-"""Examples whose sentences give the vocabulary of a trial on real examples."""
+_WORDS_TRIED = 2000  # examples whose sentences give the vocabulary of a trial on real examples
 READ_WORDS = {"text", "fuse", "generate", "decode"}
 """Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
 
@@ -228,8 +227,8 @@ def _rehearsal(
 
     if as_it_is and real is not None:
         vocabulary = resolved.text.vocabulary
-        size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else WORDS_TRIED
-        tokenizer = invented.invented_tokenizer(real.examples()[:WORDS_TRIED], size)
+        size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else _WORDS_TRIED
+        tokenizer = invented.invented_tokenizer(real.examples()[:_WORDS_TRIED], size)
         learnt: dict[str, Any] = {**tokenizer.data_spec_fields(), **(box_labels([real]) if real.class_names() else {})}
         data_spec = replace(data_spec, **learnt)
         there = (one for one in real.examples() if all(is_there(real.locate(name)) for name in one.images))

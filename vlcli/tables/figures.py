@@ -6,8 +6,7 @@ from typing import Any
 from vlcli.tables.cells import number, shorter, star
 from vlcli.tables.summary import Line, Summary
 
-MOST_PANELS = 4
-"""Metrics that are drawn side by side; of a table with more, the first."""
+_MOST_PANELS = 4  # metrics that are drawn side by side; of a table with more, the first
 LONGEST = 44
 """Letters of a row's label; longer ones are cut."""
 MEASURED, PUBLISHED, REFERENCE, LOST = "#2b5c9e", "#c2571a", "#555555", "#a02020"
@@ -23,7 +22,7 @@ def forest(summary: Summary) -> Any:
     """
     from matplotlib.figure import Figure
 
-    names, rows = summary.metrics[:MOST_PANELS], summary.rows
+    names, rows = summary.metrics[:_MOST_PANELS], summary.rows
     labels = [shorter(" ".join(line.label.split()), LONGEST) for line in rows]
     width = 0.085 * max(map(len, labels)) + _WIDTH * len(names) + 0.3
     figure = Figure(figsize=(max(width, 6.5), _ROW * len(rows) + 1.7), layout="constrained")

@@ -7,8 +7,7 @@ from vlcli.errors import UsageError
 from vlcli.tables.cells import number, signed, star
 from vlcli.tables.summary import Line, Summary, grid_of
 
-WIDEST = 16
-"""Letters of a line inside a cell."""
+_WIDEST = 16  # letters of a line inside a cell
 LETTER = 0.085
 """Width of a letter of the title, in inches."""
 LOST = "#e8e8e8"
@@ -72,7 +71,7 @@ def _value(line: Line | None, name: str, *, compared: bool) -> float:
 
 def _text(line: Line | None, name: str) -> str:
     if line is None or name not in line.estimates:
-        reason = textwrap.wrap("not in the table" if line is None else line.error or "no such metric", WIDEST)
+        reason = textwrap.wrap("not in the table" if line is None else line.error or "no such metric", _WIDEST)
         return "\n".join(reason[:3]) + ("…" if len(reason) > 3 else "")
     estimate, contrast = line.estimates[name], line.contrasts.get(name)
     text = number(estimate.mean) + ("" if estimate.half is None else f" ± {number(estimate.half)}")

@@ -14,8 +14,7 @@ from vlcli.tables.results import DONE, REFUSED, RowResults, RunResults, TableRes
 from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 
 MOST_FREQUENT = "most frequent answer"
-MOST_NAMES = 20
-"""Names of metrics that a message lists."""
+_MOST_NAMES = 20  # names of metrics that a message lists
 SAME = 3
 """Digits in which baselines of rows agree that share a line."""
 
@@ -121,7 +120,7 @@ def _chosen_metrics(table: TableResults, patterns: Sequence[str]) -> list[str]:
         chosen |= dict.fromkeys(matching or {pattern} & all_names)
     missing = [name for name in patterns if not set("*?[") & set(name) and name not in chosen]
     if missing or not chosen:
-        got, expected = ", ".join(missing or patterns) or "no metric", f"one of {comma_list(every, MOST_NAMES)}"
+        got, expected = ", ".join(missing or patterns) or "no metric", f"one of {comma_list(every, _MOST_NAMES)}"
         raise UsageError("The table has no such metric.", where=table.title, got=got, expected=expected)
     return list(chosen)
 

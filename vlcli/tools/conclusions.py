@@ -15,14 +15,12 @@ from vlcli.tools.differences import differing, flat
 from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.run_rows import by_settings, layout_of, main_metric, run_results
 
-MOST_MODELS = 3
-"""Models that get sentences."""
+_MOST_MODELS = 3  # models that get sentences
 GAP = 0.2
 """Smallest difference of training and validation scores that is reported."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
-LEAST_AP = 0.01
-"""A detector below this average precision has found next to nothing."""
+_LEAST_AP = 0.01  # A detector below this average precision has found next to nothing
 SAME = 1e-9
 """Scores that differ by less are equal: sums in another order."""
 CHANCE_NAME, COMMON_NAME = "chance", "the most frequent answer"
@@ -77,7 +75,7 @@ def conclusions(runs: Sequence[RunFacts]) -> list[str]:
     for members in groups:
         scored = _scored(members)
         models = [one for one in scored if one.trained is not None and not one.only]
-        for model in models[:MOST_MODELS]:
+        for model in models[:_MOST_MODELS]:
             metric = main_metric(layout_of(members[0]), model.stage.metrics)
             alike = [one for one in scored if all(one.config.get(k) == model.config.get(k) for k in ("data", "split"))]
             others = [one for one in alike if one is not model]
@@ -123,7 +121,7 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     if name is not None:
         values.setdefault(_who(name), model.stage.metrics[name])
     if not values or score is None:
-        if metric == "AP" and score is not None and score < LEAST_AP:
+        if metric == "AP" and score is not None and score < _LEAST_AP:
             return f"{model.label} finds next to nothing: it has {_in_words(metric, score)}.", ""
         return "", ""
     best = max(values, key=lambda label: values[label])

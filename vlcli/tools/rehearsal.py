@@ -226,8 +226,7 @@ SAME = {
 }
 """Published files under the names that the recipes have for them."""
 NARROW = {"hidden": WIDTH, "inner": 4 * WIDTH, "queue": 64, "side": 4, "cells": 16}
-NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}
-"""Sizes of layouts that a rehearsal reduces."""
+_NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}  # sizes of layouts that a rehearsal reduces
 
 
 def write_released(name: str, path: Path, words: int) -> None:
@@ -239,7 +238,7 @@ def write_released(name: str, path: Path, words: int) -> None:
     if checkpoint is None:
         state = _other(name, words)
     else:
-        tensors = checkpoint.sized(**(NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
+        tensors = checkpoint.sized(**(_NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
         state = {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
     is_folder = not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt", ".safetensors"))
     file = path / "model.safetensors" if is_folder else path

@@ -165,12 +165,9 @@ def _seconds(work: Callable[[], object], times: int) -> float:
 COUNTED, MEASURED, GIVEN, ASSUMED = "counted", "measured", "given", "assumed"
 REACHED = {"float32": 40.0, "bf16": 200.0, "fp16": 200.0}
 """TFLOP/s that training is assumed to reach on one data centre GPU, by precision."""
-LINK = 25.0
-"""GB/s that a GPU is assumed to exchange with the others."""
-RESERVED = 0.9
-"""Share of a GPU's memory that is assumed to be free for a training."""
-ONCE = "once through the model (all passes: --rehearse)"
-"""What is counted where no step is taken."""
+_LINK = 25.0  # gB/s that a GPU is assumed to exchange with the others
+_RESERVED = 0.9  # share of a GPU's memory that is assumed to be free for a training
+_ONCE = "once through the model (all passes: --rehearse)"  # what is counted where no step is taken
 MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1}
 """Tensors that an optimizer keeps of every trained parameter."""
 
@@ -184,7 +181,7 @@ class Wanted:
         machine: GPUs of one machine, for hybrid sharding.
         examples: of the data; None: unknown.
         tflops: that one GPU reaches; None: :data:`REACHED`.
-        link: GB/s of a GPU to the others; None: :data:`LINK`.
+        link: GB/s of a GPU to the others; None: :data:`_LINK`.
         disk: bytes a second that checkpoints are written with; None: measured in ``folder``.
         rehearse: count a step of two invented examples, taken on this machine, instead of one way through the model.
     """
@@ -240,7 +237,7 @@ def memory_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     half = config.precision != "float32"
     per_gpu, moments = -(-config.batch_size // wanted.gpus), MOMENTS[config.optimizer.name]
     each, source = sizes.activations * (0.5 if half else 1.0), COUNTED
-    how = "kept for the backward pass" + ("" if sizes.whole else f", {ONCE}")
+    how = "kept for the backward pass" + ("" if sizes.whole else f", {_ONCE}")
     if half:
         how, source = f"{how}, half of float32's", ASSUMED
     if config.checkpointing:
@@ -265,14 +262,14 @@ def memory_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     parts.append(Cost("activations", each * per_gpu, "B", source, f"{per_gpu} examples of a GPU; {how}"))
     parts.append(Cost("all", whole, "B", ASSUMED, f"{whole / wanted.memory:.0%} of a GPU"))
     if each:
-        fits = max(0, int((RESERVED * wanted.memory - fixed) / each))
-        parts.append(Cost("examples that fit", fits, "", ASSUMED, f"on a GPU, in {RESERVED:.0%} of its memory"))
+        fits = max(0, int((_RESERVED * wanted.memory - fixed) / each))
+        parts.append(Cost("examples that fit", fits, "", ASSUMED, f"on a GPU, in {_RESERVED:.0%} of its memory"))
     return parts
 
 
 def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     """Return seconds of a step, steps, reads and bytes a second, checkpoints."""
-    n, rate, link = wanted.gpus, wanted.tflops or REACHED[config.precision], wanted.link or LINK
+    n, rate, link = wanted.gpus, wanted.tflops or REACHED[config.precision], wanted.link or _LINK
     batch = config.batch_size * config.accumulate
     operations = sizes.operations * (4 / 3 if config.checkpointing else 1.0)
     compute = operations * batch / n / (rate * 1e12)
@@ -280,7 +277,7 @@ def speed_of(sizes: Sizes, config: Training, wanted: Wanted) -> list[Cost]:
     network = sent / (link * 1e9)
     step = max(compute, network)
     rated, linked = (GIVEN if value else ASSUMED for value in (wanted.tflops, wanted.link))
-    reads, passes = batch / step, "all passes" if sizes.whole else ONCE
+    reads, passes = batch / step, "all passes" if sizes.whole else _ONCE
     costs = [
         Cost("operations", operations, "FLOP", COUNTED, f"of an example, forward and backward, {passes}"),
         Cost("computing", compute, "s", rated, f"of a step of {batch:,} examples, at {rate:g} TFLOP/s a GPU"),

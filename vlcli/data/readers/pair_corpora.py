@@ -15,8 +15,7 @@ from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
 
-SAMPLE = 2000
-"""Rows by which the naming of the picture files is recognised."""
+_SAMPLE = 2000  # rows by which the naming of the picture files is recognised
 Naming = Literal["auto", "column", "row", "url", "crc32", "md5"]
 
 
@@ -103,7 +102,7 @@ class _Pairs(SplitFileReader):
         ways = namings(self._listed)
         if self.names != "auto":
             return ways[self.names]
-        sample = list(islice(self.rows(file), SAMPLE))
+        sample = list(islice(self.rows(file), _SAMPLE))
         hits = {key: sum(way(row) in self._listed for row in sample) for key, way in ways.items()}
         best = max(hits, key=lambda key: hits[key])
         if self._listed and sample and not hits[best]:
@@ -208,7 +207,7 @@ class SBU(_Pairs):
 
 def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
     """Return the functions from a row to its picture's id by the option ``names``, the likeliest first."""
-    widths = sorted({len(stem) for stem in islice(listed, SAMPLE) if stem.isdigit()}, reverse=True)
+    widths = sorted({len(stem) for stem in islice(listed, _SAMPLE) if stem.isdigit()}, reverse=True)
 
     def by_row(row: Row) -> str:
         padded = (f"{row.number:0{width}d}" for width in widths)

@@ -130,8 +130,7 @@ def _images(row: dict[str, Any]) -> list[str]:
 
 LABELS = ("contradiction", "neutral", "entailment")
 """In the order of ALBEF's head."""
-NO_LABEL = "-"
-"""SNLI's label of a pair whose annotators did not agree."""
+_NO_LABEL = "-"  # SNLI's label of a pair whose annotators did not agree
 UNSETTLED = "without an agreed label"
 FIELDS = {
     "image": ("Flickr30K_ID", "Flickr30kID", "image"),
@@ -178,7 +177,7 @@ class SNLIVE(SplitFileReader):
 
     def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
         for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
-            for i, label in enumerate((*LABELS, NO_LABEL)):
+            for i, label in enumerate((*LABELS, _NO_LABEL)):
                 pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
                 yield {**pair, "sentence2": miniature.sentence(n, i)}
 
@@ -186,7 +185,7 @@ class SNLIVE(SplitFileReader):
         text = read_text(file)
         rows = json_rows(file) if text.lstrip()[:1] in ("[", "{", "") else _table(file, text)
         for number, (where, row) in enumerate(rows):
-            if str(_field(row, "label")).strip() == NO_LABEL:
+            if str(_field(row, "label")).strip() == _NO_LABEL:
                 self.left_out[UNSETTLED] += 1
             else:
                 yield _example(row, where, f"{file.stem}:{number}")
@@ -222,7 +221,7 @@ def _is_entailment(table: TableFile) -> bool:
     needed = [set(FIELDS[role]) for role in ("image", "text", "label")]
     has_fields = known and table.rows and all(names & table.rows[0].keys() for names in needed)
     labels = {str(_field(row, "label", "")).strip().lower() for row in table.rows}
-    return bool(has_fields) and labels <= {*LABELS, NO_LABEL}
+    return bool(has_fields) and labels <= {*LABELS, _NO_LABEL}
 
 
 def _field(row: Any, role: str, default: Any = None) -> Any:

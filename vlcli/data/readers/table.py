@@ -23,10 +23,8 @@ from vlcli.plain import as_list
 
 COLUMNS = {name: name for name in ("image", "id", "text", "label", "boxes", "box_labels", "answers")}
 """Column names that hold unless a recipe names others."""
-NO_COLUMN = "\0"
-"""Stands for a column that no table has."""
-MOST_NAMED = 40
-"""Columns that a message names."""
+_NO_COLUMN = "\0"  # stands for a column that no table has
+_MOST_NAMED = 40  # columns that a message names
 
 
 class Table(SplitFileReader):
@@ -118,7 +116,7 @@ class Table(SplitFileReader):
             boxes, self.box_columns["boxes"] = COLUMNS["boxes"], boxes
         self.several_columns = label if isinstance(label, list) else []
         self.choice_columns = choices if isinstance(choices, list) else []
-        one = label if isinstance(label, str) and label != box_labels else NO_COLUMN
+        one = label if isinstance(label, str) and label != box_labels else _NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {"choices": choices} if isinstance(choices, str) else {}
@@ -312,7 +310,7 @@ class Table(SplitFileReader):
         return self._box_words
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
-        named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
+        named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), _NO_COLUMN, "")]
         named += self.texts[1:] + self.several_columns + self.choice_columns + self.extra + list(self.only)
         named += [column for four in self.box_columns.values() for column in four]
         pictures = [name for source in self.sources for name in cells.fields_of(source) if name != "split"]
@@ -323,7 +321,7 @@ class Table(SplitFileReader):
             close = [one for name in absent for one in difflib.get_close_matches(name, map(str, row), n=1)]
             meant = f"; did you mean {' and '.join(map(repr, close))}?" if close else ""
             meant += "" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"
-            got = ", ".join(shown(str(name), 60).strip("'") for name in list(row)[:MOST_NAMED])
+            got = ", ".join(shown(str(name), 60).strip("'") for name in list(row)[:_MOST_NAMED])
             expected = ", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}"
             hint = f"name the columns, e.g. image=file text=caption{meant}"
             raise DataError("The table lacks a column.", where=where, got=got, expected=expected, hint=hint)

@@ -33,8 +33,7 @@ _HINTS = {
 }
 # Question marks of several scripts.
 _MARKS = ("?", "？", "؟", ";?")
-CAPTION_SEPARATORS = ("\n", "|", ";")
-"""Separators of several sentences in one cell."""
+_CAPTION_SEPARATORS = ("\n", "|", ";")  # separators of several sentences in one cell
 # Names of four columns that hold a box, by their format.
 _FOURS = {
     "xyxy": ("xmin ymin xmax ymax", "x1 y1 x2 y2", "x0 y0 x1 y1", "left top right bottom"),
@@ -375,7 +374,7 @@ def _is_class_name(values: Sequence[Any]) -> bool:
 
 def separator_of(texts: Sequence[Any]) -> str:
     """Return the separator of the sentences in most cells; empty: one sentence a cell, or lists."""
-    for mark in CAPTION_SEPARATORS:
+    for mark in _CAPTION_SEPARATORS:
         several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
         if sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several) > len(texts) / 2:
             return mark

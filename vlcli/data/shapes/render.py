@@ -20,8 +20,7 @@ from vlcli.stopping import end_with_parent
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 OVERSAMPLE = 6
-CHUNK = 64
-"""Pictures that a process draws at a time."""
+_CHUNK = 64  # pictures that a process draws at a time
 
 
 class Job(NamedTuple):
@@ -153,7 +152,7 @@ def draw_all(jobs: list[Job], progress: Progress, label: str, workers: int = 1) 
     for folder in dict.fromkeys(path.parent for job in jobs for path in (job.path, job.mask) if path is not None):
         folder.mkdir(parents=True, exist_ok=True)
     with progress.task(label, len(jobs), unit="img") as task:
-        for drawn in _mapped(jobs, min(workers, -(-len(jobs) // CHUNK))):
+        for drawn in _mapped(jobs, min(workers, -(-len(jobs) // _CHUNK))):
             task.advance()
             yield drawn
 
@@ -163,7 +162,7 @@ def _mapped(jobs: list[Job], workers: int) -> Iterator[list[Drawn]]:
         yield from map(_write, jobs)
         return
     with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
-        yield from pool.map(_write, jobs, chunksize=CHUNK)
+        yield from pool.map(_write, jobs, chunksize=_CHUNK)
 
 
 def draw_pictures(root: Path, pictures: list[Picture], progress: Progress, label: str, workers: int) -> None:
