@@ -47,7 +47,7 @@ class Datum:
 
 @dataclass
 class CorpusSource:
-    """One data set of :data:`_SETS` whose files exist, with its readers by split."""
+    """One of LXMERT's data sets whose files exist, with its readers by split."""
 
     name: str
     parts: dict[str, Reader]

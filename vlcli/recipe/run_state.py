@@ -55,7 +55,7 @@ class StageState:
     """State of one stage.
 
     Attributes:
-        status: ``waiting``, ``running``, or one of :data:`_ENDED`.
+        status: ``waiting``, ``running``, or its end, such as ``done``, ``passed over`` or ``failed``.
         after: stages whose results it needs.
         began: seconds since 1970; 0: not yet.
         work: steps that are running, the outermost first.

@@ -20,7 +20,7 @@ GAP = 0.2
 """Smallest difference of training and validation scores that is reported."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
-_LEAST_AP = 0.01  # A detector below this average precision has found next to nothing
+_LEAST_AP = 0.01  # a detector below this average precision has found next to nothing
 SAME = 1e-9
 """Scores that differ by less are equal: sums in another order."""
 CHANCE_NAME, COMMON_NAME = "chance", "the most frequent answer"

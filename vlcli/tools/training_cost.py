@@ -165,7 +165,7 @@ def _seconds(work: Callable[[], object], times: int) -> float:
 COUNTED, MEASURED, GIVEN, ASSUMED = "counted", "measured", "given", "assumed"
 REACHED = {"float32": 40.0, "bf16": 200.0, "fp16": 200.0}
 """TFLOP/s that training is assumed to reach on one data centre GPU, by precision."""
-_LINK = 25.0  # gB/s that a GPU is assumed to exchange with the others
+_LINK = 25.0  # GB/s that a GPU is assumed to exchange with the others
 _RESERVED = 0.9  # share of a GPU's memory that is assumed to be free for a training
 _ONCE = "once through the model (all passes: --rehearse)"  # what is counted where no step is taken
 MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1}
@@ -181,7 +181,7 @@ class Wanted:
         machine: GPUs of one machine, for hybrid sharding.
         examples: of the data; None: unknown.
         tflops: that one GPU reaches; None: :data:`REACHED`.
-        link: GB/s of a GPU to the others; None: :data:`_LINK`.
+        link: GB/s of a GPU to the others; None: 25.
         disk: bytes a second that checkpoints are written with; None: measured in ``folder``.
         rehearse: count a step of two invented examples, taken on this machine, instead of one way through the model.
     """
