@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Exit, Option
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
@@ -46,7 +46,6 @@ def run(
     until: options.Until = None,
     run_folder: Annotated[Path | None, Option(hidden=True)] = None,
     worker: Annotated[bool, Option("--worker", hidden=True)] = False,
-    key: Annotated[str, Option(hidden=True)] = "",
 ) -> None:
     """Run recipes from start to end: what is finished and unchanged is skipped.
 
@@ -58,7 +57,7 @@ def run(
     stopping.requeue_code()  # refused now rather than when the scheduler waits for it
     if worker:
         stopping.end_with_parent()
-    request = replace(request, first=first, until=until, folder=run_folder, worker=worker, key=key)
+    request = replace(request, first=first, until=until, folder=run_folder, worker=worker)
     names, overrides = options.split_words(words)
     if not worker and _names_rows(names, rows):
         from vlcli.cli.rows import run_tables
@@ -122,6 +121,12 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run, read_run
 
+    if request.worker:
+        from vlcli.runner.parallel import wait_for_key
+
+        if not (key := wait_for_key(resolved, str(request.only))):
+            raise Exit
+        request = replace(request, key=key)
     progress = request.progress()
     outcomes = run_recipe(resolved, request.options, progress)
     more: dict[str, Any] = {}

@@ -113,11 +113,11 @@ class Planner:
 
     def plan(self) -> list[PlannedStage]:
         pictures.forget()
-        steps: dict[str, PlannedStage] = {}
-        for name in self.graph:
-            steps[name] = self.decide(name, steps)
         wanted = wiring.ancestors(self.graph, self.chosen)
-        return [steps[name] for name in self.graph if name in wanted]
+        steps: dict[str, PlannedStage] = {}
+        for name in filter(wanted.__contains__, self.graph):
+            steps[name] = self.decide(name, steps)
+        return list(steps.values())
 
     def decide(self, name: str, steps: dict[str, PlannedStage]) -> PlannedStage:
         """Plans the stage ``name``; ``steps`` has the stages before it."""

@@ -1,5 +1,9 @@
-"""Runs several stages at a time: each in a process of its own, its progress relayed."""
+"""Runs several stages at a time: each in a process of its own, its progress relayed.
 
+The process of a stage starts while the stage before it runs: importing torch takes seconds.
+"""
+
+import importlib
 import json
 import os
 import subprocess
@@ -9,12 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from vlcli import registry
 from vlcli.ahead import how_it_ended
 from vlcli.errors import ComponentError, DataError, RecipeError, UsageError, VlcliError
 from vlcli.progress import Progress
 from vlcli.recipe import stage_record
+from vlcli.recipe.components import of_recipe, of_stage
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.stage_record import StageRecord
 from vlcli.runner.execute import StageOutcome, States, settle
@@ -55,6 +63,11 @@ class Lane:
     def ended(self) -> list[StageOutcome]:
         return [self.outcomes[name] for name in self.planner.graph if name in self.outcomes]
 
+    def following(self) -> str | None:
+        """Returns the first stage that waits for one of those that run."""
+        graph, waiting = self.planner.graph, filter(self.names.__contains__, self.waiting)
+        return next((name for name in waiting if self.open.intersection(graph[name].stages)), None)
+
     def next(self, making: Collection[str]) -> str | None:
         """Takes the next chosen stage that can be settled; not one that another lane makes now (keys ``making``)."""
         unsettled = {*self.waiting, *self.open}
@@ -90,6 +103,8 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                         lane.open.add(name)
                         work = pool.submit(settle, lane.planner, lane.states, name, progress, children.execute)
                         running[work] = lane, name
+                    if (following := lane.following()) is not None:
+                        children.prepare(lane.planner, following)
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -97,6 +112,7 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                     step, outcome = lane.states[name], future.result()
                     lane.open.discard(name)
                     lane.outcomes[name] = lane.watch.ends(outcome)
+                    children.dismiss(step.folder)
                     if step.key in making:
                         making.discard(step.key)
                         if step.works and step.record is not None and step.artifact is not None:
@@ -125,27 +141,32 @@ def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
 
 
 class Children:
-    """The stage processes that are alive."""
+    """The stage processes that are alive, and those that are ``ready``, by the folder of their stage."""
 
     def __init__(self) -> None:
         self.alive: set[subprocess.Popen[str]] = set()
+        self.ready: dict[Path, subprocess.Popen[str]] = {}
         self.stopping = False
+
+    def prepare(self, planner: Planner, name: str) -> None:
+        """Starts the process of a stage whose inputs are being made; one at a time."""
+        if not self.ready:
+            self.ready[planner.folder / name] = _start(planner, name)
+
+    def dismiss(self, folder: Path) -> None:
+        """Ends the process that is ready for a stage that needed none."""
+        if (child := self.ready.pop(folder, None)) is not None:
+            child.kill()
+            child.communicate()
 
     def execute(self, planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
         """Runs one stage in a process, which writes ``stage.json``."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
-        threads = planner.resolved.stages[step.name].threads
-        child = subprocess.Popen(
-            command(planner, step),
-            env=os.environ | {"VLCLI_SET": ""} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            process_group=0,  # a terminal's Ctrl-C comes through this process alone, once
-        )
+        child = self.ready.pop(step.folder, None) or _start(planner, step.name)
+        assert child.stdin is not None
+        with suppress(BrokenPipeError), child.stdin as words:  # a process that has ended says why on stderr
+            words.write(f"{step.key}\n")
         self.alive.add(child)
         try:
             plain = relay(child, step.name, progress)
@@ -160,6 +181,8 @@ class Children:
     def stop(self) -> None:
         """Sends SIGTERM to every process, and SIGKILL after a while."""
         self.stopping = True
+        for folder in list(self.ready):
+            self.dismiss(folder)
         for child in list(self.alive):
             child.terminate()
         for child in list(self.alive):
@@ -169,17 +192,40 @@ class Children:
                 child.kill()
 
 
-def command(planner: Planner, step: PlannedStage) -> list[str]:
-    """Returns the command line of a stage's process."""
+def _start(planner: Planner, name: str) -> subprocess.Popen[str]:
+    threads = planner.resolved.stages[name].threads
+    return subprocess.Popen(
+        command(planner, name),
+        env=os.environ | {"VLCLI_SET": ""} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,  # a terminal's Ctrl-C comes through this process alone, once
+    )
+
+
+def command(planner: Planner, name: str) -> list[str]:
+    """Returns the command line of a stage's process, which reads the stage's key from stdin."""
     options, resolved = planner.options, planner.resolved
-    words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", step.name, "--worker"]
-    words += ["--output", str(options.output), "--run-folder", str(planner.folder), "--key", step.key]
+    words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", name, "--worker"]
+    words += ["--output", str(options.output), "--run-folder", str(planner.folder)]
     words += ["--force"] if options.force else []
     words += [] if options.resume else ["--no-resume"]
     words += ["--device", options.device] if options.device else []
     for file in (*options.plugins, *map(str, resolved.plugins)):  # the recipe's are trusted by now
         words += ["--plugin", file]
     return words
+
+
+def wait_for_key(resolved: Resolved, name: str) -> str:
+    """Imports what the stage of this process needs, and returns its key, a line on stdin; "" where the run has ended."""
+    importlib.import_module(f"vlcli.stages.{resolved.stages[name].kind}")
+    for use in [*of_recipe(resolved.recipe), *of_stage(name, resolved.stages[name])]:
+        with suppress(VlcliError):  # told where the component is built
+            registry.load(use.kind, use.spec["name"])
+    return sys.stdin.readline().strip()
 
 
 def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[str]:

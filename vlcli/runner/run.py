@@ -83,14 +83,13 @@ def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
 
 
 def _in_order(prepared: Prepared, watch: Watch | Unwatched) -> list[StageOutcome]:
-    planner, chosen = prepared.planner, {step.name for step in prepared.steps}
+    planner = prepared.planner
     states: dict[str, PlannedStage] = {}
     outcomes = []
-    for name in planner.graph:
+    for name in (step.name for step in prepared.steps):
         states[name] = planner.decide(name, states)
-        if name in chosen:
-            watch.begins(states[name])
-            outcomes.append(watch.ends(settle(planner, states, name, watch.of(name), execute)))
+        watch.begins(states[name])
+        outcomes.append(watch.ends(settle(planner, states, name, watch.of(name), execute)))
     if ranks.several():
         ranks.announce(None)
     return outcomes
