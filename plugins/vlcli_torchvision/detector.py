@@ -25,7 +25,7 @@ from vlcli_torchvision.network import (
     backbone_of,
     modern_names,
 )
-from vlcli_torchvision.pooling import box_features, look, scaled
+from vlcli_torchvision.pooling import SampledRoIAlign, box_features, look, scaled
 
 LOSSES = {
     "loss_objectness": "objectness",
@@ -105,9 +105,13 @@ class FasterRCNN(vl.Model):
         kept = {"training": 2 * proposals, "testing": proposals}
         rpn = RegionProposalNetwork(generator, rpn_head, 0.7, 0.3, rpn_samples, 0.5, kept, kept, 0.7)
         maps = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
+        if levels == 1:
+            pooling: MultiScaleRoIAlign = SampledRoIAlign(maps[0], resolution, sampling, stride)
+        else:
+            pooling = MultiScaleRoIAlign(maps, resolution, sampling)
         cells, channels = resolution**2, body.out_channels
         box_head = MeanHead(channels, cells, width) if head == "mean" else TwoMLPHead(channels * cells, width)
-        parts = MultiScaleRoIAlign(maps, resolution, sampling), box_head, Predictor(width, data_spec.region_classes + 1)
+        parts = pooling, box_head, Predictor(width, data_spec.region_classes + 1)
         options = (*parts, 0.5, 0.5, samples, positives, None, min_score, nms, limit)
         count = data_spec.region_attributes if attributes else 0
         heads = AttributeHeads(*options, width=width, attributes=count) if count else RoIHeads(*options)

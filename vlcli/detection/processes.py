@@ -1,0 +1,57 @@
+"""Extracts on the processors of this machine: several processes decode and run the network, each on one thread."""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from vlcli import stopping
+from vlcli.ahead import from_workers
+from vlcli.detection.extractor import Extractor, Preparation
+from vlcli.detection.jobs import Extracted, Items, Job
+from vlcli.errors import UsageError
+from vlcli.progress import Progress
+
+
+@dataclass
+class _Work(Dataset[Extracted]):
+    # runs in a process of the loader, where torch has one thread
+    extractor: Extractor
+    load: Callable[[list[Job]], list[Any]]
+    decode: Callable[[list[Any], Preparation], Items]
+    extract: Callable[[Extractor, Items], Extracted]
+
+    def __getitem__(self, batch: list[Job]) -> Extracted:
+        return self.extract(self.extractor, self.decode(self.load(batch), self.extractor.preparation))
+
+
+class Processes:
+    """Extracts in ``workers`` processes; 0: one for each core.
+
+    Raises UsageError: ``threads`` above 1, which processes that are forked cannot start.
+    """
+
+    def __init__(self, workers: int, threads: int, device: str, progress: Progress) -> None:
+        if threads > 1:
+            hint = "more `workers` use more cores; or engine=local"
+            raise UsageError("Each process of `engine: processes` has one thread.", got=f"threads: {threads}", hint=hint)
+        self.workers = workers or os.cpu_count() or 1
+
+    def map(self, function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> list[Any]:
+        return [function(part, *shared) for part in parts]
+
+    def extract(
+        self,
+        batches: Iterator[list[Job]],
+        extractor: Extractor,
+        load: Callable[[list[Job]], list[Any]],
+        decode: Callable[[list[Any], Preparation], Items],
+        extract: Callable[[Extractor, Items], Extracted],
+    ) -> Generator[Extracted, None, None]:
+        options: dict[str, Any] = {"num_workers": self.workers, "worker_init_fn": stopping.shelter}
+        work = _Work(extractor, load, decode, extract)
+        with closing(from_workers(DataLoader(work, batch_size=None, sampler=batches, **options))) as source:
+            yield from source
