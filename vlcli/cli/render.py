@@ -60,7 +60,7 @@ def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: R
         if failed := [o.error for o in outcomes if o.error is not None]:
             document["error"] = as_vlcli(failed[0]).as_dict()
         console.out_json(document)
-    elif not request.worker:
+    else:
         rows = []
         for o in outcomes:
             action = "failed" if o.status == "failed" else _WORDS.get(o.action, o.action)

@@ -1,10 +1,12 @@
 """``vlcli run`` and the verbs of single stage kinds."""
 
+import os
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from typer import Exit, Option
 
@@ -27,7 +29,7 @@ _TIME = "about 8 min for the whole recipe on two idle cores"
 
 def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
     """Returns the recipe that is named; without one the quickstart, and a line that says so."""
-    if recipe is None and not (request.quiet or request.worker):
+    if recipe is None and not request.quiet:
         folder = request.folder or request.output / QUICKSTART
         another = "vlcli run RECIPE" if verb == "run" else f"vlcli {verb} --recipe RECIPE"
         console.err(f"recipe {QUICKSTART}, folder {folder}, {_TIME}; another: {another} (vlcli ls recipes)")
@@ -115,22 +117,18 @@ def run_kind(recipe: str | None, kind: str, overrides: list[str], request: RunRe
 def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> None:
     """Runs (or plans) one recipe, shows how it went, and leaves; without ``verb`` with its table and its page."""
     resolved = request.resolve(reference, overrides, verb)
+    if request.worker:
+        _run_stage(resolved, request)
     if request.dry_run or verb is not None:
         carry_out(resolved, request)
         return
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run, read_run
 
-    if request.worker:
-        from vlcli.runner.parallel import wait_for_key
-
-        if not (key := wait_for_key(resolved, str(request.only))):
-            raise Exit
-        request = replace(request, key=key)
     progress = request.progress()
     outcomes = run_recipe(resolved, request.options, progress)
     more: dict[str, Any] = {}
-    if outcomes and not (request.worker or request.only):
+    if outcomes and not request.only:
         folder = plan.make(resolved, request.options)[0].folder
         new = any(outcome.action in ("run", "resume", "reuse") for outcome in outcomes)
         if resolved.recipe.table is not None:
@@ -145,9 +143,22 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     if not request.json_:
         console.out_lines(more.get("conclusions", ()))
         console.out_lines(f"report: {page}" for page in as_list(more.get("report")))
-        if not (code or request.quiet or request.worker):
+        if not (code or request.quiet):
             console.err_lines(f"next: vlcli {line}" for line in _next_commands(resolved, outcomes))
     leave(code)
+
+
+def _run_stage(resolved: Resolved, request: RunRequest) -> NoReturn:
+    # the process of one stage, which its parent starts
+    from vlcli.runner.parallel import wait_for_key
+    from vlcli.runner.run import run_recipe
+
+    if not (key := wait_for_key(resolved, str(request.only))):
+        raise Exit
+    outcomes = run_recipe(resolved, replace(request, key=key).options, request.progress())
+    render.render_failures(outcomes, request)
+    sys.stderr.flush()
+    os._exit(render.exit_code(outcomes))  # the interpreter takes a second to end once torch is loaded
 
 
 def carry_out(
