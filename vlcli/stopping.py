@@ -6,6 +6,7 @@ processes: a launcher passes on a signal that the scheduler has sent already). S
 stay ignored. All this holds inside :func:`listening` alone, which the command line enters.
 """
 
+import atexit
 import multiprocessing
 import os
 import select
@@ -100,7 +101,7 @@ def listening() -> Iterator[None]:
 
 
 def end_with(command: Callable[[], object]) -> None:
-    """Runs ``command`` as the only work of this process, and exits at once if a signal ended it.
+    """Runs ``command`` as the only work of this process, which then exits at once.
 
     The normal exit of the interpreter takes seconds with torch, and a late signal would change the exit code.
     """
@@ -108,12 +109,14 @@ def end_with(command: Callable[[], object]) -> None:
     try:
         command()
     except SystemExit as end:
-        if _state.asked and isinstance(end.code, int):
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(end.code)
-        raise
+        if not isinstance(end.code, int):
+            raise
+        if not _state.asked:
+            atexit._run_exitfuncs()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code)
 
 
 def _take(number: int, _: object) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +14,8 @@ from tests.features._world import MeanColour, make_images, one_box, same
 from vlcli.detection import extraction
 from vlcli.detection.extraction import extract_images
 from vlcli.detection.extractor import Preparation, grid_boxes
-from vlcli.errors import DataError
+from vlcli.detection.processes import Processes
+from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.features import FeatureStore, verify
 from vlcli.progress import Silent
 
@@ -29,10 +32,15 @@ def test_features_are_those_of_the_boxes(tmp_path):
     assert report.counts == {"images": 1, "regions": 1, "written": 1, "resumed": 0, "errors": 0}
 
 
+def _engine(workers):
+    return Processes(workers, 1, "cpu", Silent())
+
+
 def test_workers_and_batches_do_not_change_the_file(tmp_path):
     images = make_images(tmp_path / "images", 14)
-    files = []
-    for number, options in enumerate([{}, {"batch_size": 1}, {"batch_size": 5, "workers": 2}, {"batch_size": 3}]):
+    files, engines = [], [{"cluster": _engine(1), "batch_size": 3}, {"cluster": _engine(3), "batch_size": 2}]
+    options = [{}, {"batch_size": 1}, {"batch_size": 5, "workers": 2}, {"batch_size": 3}, *engines]
+    for number, options in enumerate(options):
         extract_images(images, MeanColour(), tmp_path / f"{number}.h5", **options)
         files.append((tmp_path / f"{number}.h5").read_bytes())
     assert len(set(files)) == 1
@@ -46,18 +54,18 @@ def _spoil(images):
     return {images[number][0] for number in reasons}
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_bad_images_are_listed(tmp_path, workers):
+@pytest.mark.parametrize("options", [{}, {"workers": 1}, {"cluster": _engine(2)}], ids=["thread", "worker", "engine"])
+def test_bad_images_are_listed(tmp_path, options):
     images = make_images(tmp_path / "images", 9)
     bad = _spoil(images)
-    report = extract_images(images, MeanColour(), tmp_path / "f.h5", workers=workers, batch_size=2)
+    report = extract_images(images, MeanColour(), tmp_path / "f.h5", batch_size=2, **options)
     assert {error.id for error in report.errors} == bad
     lines = [json.loads(line) for line in (tmp_path / "errors.jsonl").read_text().splitlines()]
     assert {line["id"] for line in lines} == bad
     assert all(line["reason"] and line["path"] for line in lines)
     assert (report.images, verify(tmp_path / "f.h5")) == (6, [])
     make_images(tmp_path / "images", 9)  # repaired: only they are done, and the list goes
-    again = extract_images(images, MeanColour(), tmp_path / "f.h5", workers=workers)
+    again = extract_images(images, MeanColour(), tmp_path / "f.h5", **options)
     assert (again.written, again.resumed, again.errors) == (3, 6, [])
     assert not (tmp_path / "errors.jsonl").exists()
     extract_images(images, MeanColour(), tmp_path / "whole.h5")
@@ -106,6 +114,40 @@ def test_interrupted_extraction_keeps_what_it_has(tmp_path):
     assert (report.resumed, report.written) == (4, 8)
     extract_images(images, MeanColour(), tmp_path / "whole.h5", batch_size=2)
     assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+class _Stubborn(MeanColour):
+    """Fails or dies at one picture, in whichever process it is."""
+
+    how: ClassVar[str] = ""
+
+    def extract(self, batch):
+        if any(item.id == "im009" for item in batch):
+            if self.how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise {"refused": DataError("No such region.", got="im009"), "broken": RuntimeError("no kernel")}[self.how]
+        return super().extract(batch)
+
+    def provenance(self):
+        return MeanColour().provenance()
+
+
+@pytest.mark.parametrize(("how", "said"), [("refused", "No such region."), ("broken", "no kernel"), ("killed", "died")])
+def test_a_fault_in_a_process_of_the_engine_is_told_and_the_next_run_goes_on(tmp_path, monkeypatch, how, said):
+    images = make_images(tmp_path / "images", 12)
+    monkeypatch.setattr(_Stubborn, "how", how)
+    with pytest.raises((VlcliError, RuntimeError), match=said) as caught:
+        extract_images(images, _Stubborn(), tmp_path / "f.h5", batch_size=2, cluster=_engine(2))
+    assert "Traceback" not in str(caught.value)
+    report = extract_images(images, MeanColour(), tmp_path / "f.h5", batch_size=2, cluster=_engine(2))
+    assert report.resumed + report.written == 12
+    extract_images(images, MeanColour(), tmp_path / "whole.h5", batch_size=2)
+    assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+def test_processes_of_the_engine_have_one_thread():
+    with pytest.raises(UsageError, match="one thread"):
+        Processes(2, 2, "cpu", Silent())
 
 
 def test_values_that_do_not_fit_are_errors_not_crashes(tmp_path):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.runner.fakes import PLUGIN
 from vlcli.progress import Silent
-from vlcli.runner.parallel import first_the_longest, relay
+from vlcli.recipe.load import load
+from vlcli.recipe.plan import Planner, RunOptions
+from vlcli.runner.parallel import Children, first_the_longest, relay
 
 
 def test_what_the_longest_chain_waits_for_starts_first():
@@ -44,3 +49,40 @@ def test_lines_of_another_program_that_look_like_events_are_plain():
     child = subprocess.Popen(["printf", r"%s\n", *lines], stdout=subprocess.PIPE, encoding="utf-8")
     child.stderr = child.stdout
     assert list(relay(child, "train", Silent())) == lines
+
+
+@pytest.fixture
+def planner(world, monkeypatch):
+    monkeypatch.setenv("FAKE_STAGES", "1")
+    return Planner(load("mine.yaml", []), RunOptions(output=Path("runs"), plugins=(str(PLUGIN),)), Path("runs/mine"))
+
+
+def test_the_process_of_the_next_stage_waits_and_leaves_nothing(planner):
+    children = Children()
+    children.prepare(planner, "tune")
+    children.prepare(planner, "tune")  # is there
+    ((folder, child),) = children.ready.items()
+    assert folder == Path("runs/mine/tune")
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    children.dismiss(folder)
+    assert (child.poll() is not None, children.ready, Path("runs").exists()) == (True, {}, False)
+
+
+def test_the_process_of_the_next_stage_ends_with_a_run_that_is_killed(planner):
+    children = Children()
+    children.prepare(planner, "tune")
+    (child,) = children.ready.values()
+    child.stdin.close()  # what the system does for a parent that is killed
+    assert child.wait(60) == 0, child.stderr.read()
+    assert not Path("runs").exists()
+
+
+def test_a_stage_runs_in_the_process_that_waits_for_it(planner, monkeypatch):
+    steps = {step.name: step for step in planner.plan()}
+    children = Children()
+    children.prepare(planner, "pretrain")
+    (child,) = children.ready.values()
+    monkeypatch.setattr(subprocess, "Popen", None)  # no other process starts
+    record = children.execute(planner, steps["pretrain"], steps, Silent())
+    assert (record.status, record.key, child.poll(), children.ready) == ("done", steps["pretrain"].key, 0, {})

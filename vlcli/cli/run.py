@@ -1,14 +1,12 @@
 """``vlcli run`` and the verbs of single stage kinds."""
 
-import os
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Option
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
@@ -118,10 +116,9 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     """Runs (or plans) one recipe, shows how it went, and leaves; without ``verb`` with its table and its page."""
     resolved = request.resolve(reference, overrides, verb)
     if request.worker:
-        _run_stage(resolved, request)
+        return _run_stage(resolved, request)
     if request.dry_run or verb is not None:
-        carry_out(resolved, request)
-        return
+        return carry_out(resolved, request)
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run, read_run
 
@@ -148,17 +145,15 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     leave(code)
 
 
-def _run_stage(resolved: Resolved, request: RunRequest) -> NoReturn:
+def _run_stage(resolved: Resolved, request: RunRequest) -> None:
     # the process of one stage, which its parent starts
     from vlcli.runner.parallel import wait_for_key
     from vlcli.runner.run import run_recipe
 
-    if not (key := wait_for_key(resolved, str(request.only))):
-        raise Exit
-    outcomes = run_recipe(resolved, replace(request, key=key).options, request.progress())
-    render.render_failures(outcomes, request)
-    sys.stderr.flush()
-    os._exit(render.exit_code(outcomes))  # the interpreter takes a second to end once torch is loaded
+    if key := wait_for_key(resolved, str(request.only)):
+        outcomes = run_recipe(resolved, replace(request, key=key).options, request.progress())
+        render.render_failures(outcomes, request)
+        leave(render.exit_code(outcomes))
 
 
 def carry_out(

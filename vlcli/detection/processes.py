@@ -17,15 +17,18 @@ from vlcli.progress import Progress
 
 
 @dataclass
-class _Work(Dataset[Extracted]):
+class _Work(Dataset[Extracted | Exception]):
     # runs in a process of the loader, where torch has one thread
     extractor: Extractor
     load: Callable[[list[Job]], list[Any]]
     decode: Callable[[list[Any], Preparation], Items]
     extract: Callable[[Extractor, Items], Extracted]
 
-    def __getitem__(self, batch: list[Job]) -> Extracted:
-        return self.extract(self.extractor, self.decode(self.load(batch), self.extractor.preparation))
+    def __getitem__(self, batch: list[Job]) -> Extracted | Exception:
+        try:
+            return self.extract(self.extractor, self.decode(self.load(batch), self.extractor.preparation))
+        except Exception as fault:  # the loader would raise it with its traceback as message
+            return fault
 
 
 class Processes:
@@ -54,4 +57,7 @@ class Processes:
         options: dict[str, Any] = {"num_workers": self.workers, "worker_init_fn": stopping.shelter}
         work = _Work(extractor, load, decode, extract)
         with closing(from_workers(DataLoader(work, batch_size=None, sampler=batches, **options))) as source:
-            yield from source
+            for part in source:
+                if isinstance(part, Exception):
+                    raise part
+                yield part

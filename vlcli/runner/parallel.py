@@ -149,9 +149,9 @@ class Children:
         self.stopping = False
 
     def prepare(self, planner: Planner, name: str) -> None:
-        """Starts the process of a stage whose inputs are being made; one at a time."""
-        if not self.ready:
-            self.ready[planner.folder / name] = _start(planner, name)
+        """Starts the process of a stage whose inputs are being made."""
+        if (folder := planner.folder / name) not in self.ready:
+            self.ready[folder] = _start(planner, name)
 
     def dismiss(self, folder: Path) -> None:
         """Ends the process that is ready for a stage that needed none."""

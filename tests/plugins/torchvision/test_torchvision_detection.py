@@ -11,10 +11,11 @@ from PIL import Image
 from small_run import context
 from torchvision.models.detection import FasterRCNN as TheirFasterRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
-from torchvision.ops import box_iou
+from torchvision.ops import MultiScaleRoIAlign, box_iou
 from vlcli_torchvision import FasterRCNN, TorchvisionExtractor
 from vlcli_torchvision.detector import pictures_of, targets_of
 from vlcli_torchvision.network import AttributeHeads
+from vlcli_torchvision.pooling import SampledRoIAlign
 
 from tests.plugins.torchvision.test_torchvision_extraction import MOBILE, prepared
 from vlcli.data.pipeline import Pipeline
@@ -296,3 +297,23 @@ def test_a_real_photograph_passes(shared, tmp_path):
     assert (record.boxes >= 0).all()
     assert (record.boxes[:, 2] <= width).all()
     assert (record.boxes[:, 3] <= height).all()
+
+
+@pytest.mark.parametrize("sampling", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(5, 6, 16, 12), (3, 2, 1, 9), (1, 4, 7, 7)])
+def test_sampled_roi_align_gives_torchvisions_cells_and_gradient(shape, sampling):
+    """Boxes that leave the picture, that are smaller than a cell, and pictures without any."""
+    torch.manual_seed(sampling)
+    maps = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    height, width = shape[2] * 8, shape[3] * 8
+    corners = [torch.rand(n * 3 % 7 + (n == 0), 2, 2, dtype=torch.float64) * 1.4 - 0.2 for n in range(shape[0])]
+    boxes = [torch.cat([c.amin(1), c.amax(1)], 1) * torch.tensor([width, height] * 2) for c in corners]
+    boxes[0][0] = torch.tensor([3.0, 4.0, 3.5, 4.25])
+    rows = [
+        pool({"0": maps}, boxes, [(height, width)] * shape[0])
+        for pool in (MultiScaleRoIAlign(["0"], 5, sampling), SampledRoIAlign("0", 5, sampling, 8))
+    ]
+    torch.testing.assert_close(rows[1], rows[0], rtol=0, atol=1e-12)
+    weights = torch.randn_like(rows[0])
+    theirs, ours = (torch.autograd.grad(row, maps, weights)[0] for row in rows)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
