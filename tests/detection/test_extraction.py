@@ -39,8 +39,8 @@ def _engine(workers):
 def test_workers_and_batches_do_not_change_the_file(tmp_path):
     images = make_images(tmp_path / "images", 14)
     files, engines = [], [{"cluster": _engine(1), "batch_size": 3}, {"cluster": _engine(3), "batch_size": 2}]
-    options = [{}, {"batch_size": 1}, {"batch_size": 5, "workers": 2}, {"batch_size": 3}, *engines]
-    for number, options in enumerate(options):
+    ways = [{}, {"batch_size": 1}, {"batch_size": 5, "workers": 2}, {"batch_size": 3}, *engines]
+    for number, options in enumerate(ways):
         extract_images(images, MeanColour(), tmp_path / f"{number}.h5", **options)
         files.append((tmp_path / f"{number}.h5").read_bytes())
     assert len(set(files)) == 1

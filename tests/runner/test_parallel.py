@@ -81,8 +81,8 @@ def test_the_process_of_the_next_stage_ends_with_a_run_that_is_killed(planner):
 def test_a_stage_runs_in_the_process_that_waits_for_it(planner, monkeypatch):
     steps = {step.name: step for step in planner.plan()}
     children = Children()
-    children.prepare(planner, "pretrain")
+    children.prepare(planner, "regions")
     (child,) = children.ready.values()
     monkeypatch.setattr(subprocess, "Popen", None)  # no other process starts
-    record = children.execute(planner, steps["pretrain"], steps, Silent())
-    assert (record.status, record.key, child.poll(), children.ready) == ("done", steps["pretrain"].key, 0, {})
+    record = children.execute(planner, steps["regions"], steps, Silent())
+    assert (record.status, record.key, child.poll(), children.ready) == ("done", steps["regions"].key, 0, {})

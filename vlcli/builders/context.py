@@ -10,8 +10,8 @@ from vlcli.progress import Progress, Silent
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.wiring import find_place
 
+# Folder of a run for examples in columns, shared by its stages
 CACHE = ".columns"
-"""Folder of a run for examples in columns, shared by its stages."""
 Section = TypeVar("Section", bound=Stage)
 
 

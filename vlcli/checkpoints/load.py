@@ -18,8 +18,8 @@ from vlcli.recipe.fields import Section
 from vlcli.recipe.load import registered_file
 from vlcli.registry import entries
 
+# In place of a fact that neither the authors' repository nor an official page states
 NOT_VERIFIED = "not verified"
-"""In place of a fact that neither the authors' repository nor an official page states."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._+/-]*$"
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]

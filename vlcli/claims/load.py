@@ -18,11 +18,11 @@ from vlcli.recipe.yaml import Document, Path_, dotted
 from vlcli.registry import entries, names
 from vlcli.registry.bounds import Positive, Seed, Share
 
+# Identifiers: lower-case letters, digits and hyphens, so that they can be typed and used as names of files
 ID = r"^[a-z0-9][a-z0-9-]*$"
-"""Identifiers: lower-case letters, digits and hyphens, so that they can be typed and used as names of files."""
 MOST_SEEDS = 100
+# Part of the page on which claims stand that real photographs test; their worlds are named ``real/NAME``
 REAL = "real"
-"""Part of the page on which claims stand that real photographs test; their worlds are named ``real/NAME``."""
 
 Direction = Literal["higher", "lower"]
 EarlierVerdict = Literal["reproduced", "opposite", "undecided", "not judged"]

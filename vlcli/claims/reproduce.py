@@ -61,8 +61,8 @@ def chance(power: Power, seeds: int, alpha: float = ALPHA) -> float:
     return float(TTestPower().power(power.difference / power.deviation, seeds, alpha))
 
 
+# The folder of results and page under the folder of all runs
 FOLDER = "reproduce"
-"""The folder of results and page under the folder of all runs."""
 _USUAL_SECONDS = 60.0  # the expected time of a row with one seed while none of its recipe has run
 
 

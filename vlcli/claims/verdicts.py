@@ -14,8 +14,8 @@ from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contras
 Word = Literal["reproduced", "opposite", "undecided", "not judged", "failed", "not run", "not in small"]
 WORDS: tuple[Word, ...] = ("reproduced", "opposite", "undecided", "not judged", "failed", "not run", "not in small")
 DECIDED = ("reproduced", "opposite")
+# Verdicts on claims whose rows have run with all seeds
 COMPLETE = (*DECIDED, "undecided", "not judged")
-"""Verdicts on claims whose rows have run with all seeds."""
 Look = Callable[[Cell], Measured | None]
 """What a cell measured, or None."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from vlcli.claims.verdicts import COMPLETE, DECIDED, Judged, Word
 from vlcli.tables.cells import show_contrast
 
+# What each verdict means
 MEANING: dict[Word, str] = {
     "reproduced": "the difference has the published direction, p below .05 after Holm's correction",
     "opposite": "the difference has the opposite direction, p below .05 after Holm's correction",
@@ -18,7 +19,7 @@ MEANING: dict[Word, str] = {
     "not run": "not all seeds of both rows have run yet",
     "not in small": "the question cannot be put to a small world; the reason stands beside it",
 }
-"""What each verdict means."""
+# What the other counts mean
 MORE = {
     "smaller than expected": (
         "undecided, but surely within the difference for which the number of seeds was registered, in either direction"
@@ -29,7 +30,6 @@ MORE = {
         "how many of the rows that have run differ in the direction that the paper reports, surely or not"
     ),
 }
-"""What the other counts mean."""
 
 
 def by_part(judged: Sequence[Judged]) -> dict[str, list[Judged]]:

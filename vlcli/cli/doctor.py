@@ -47,8 +47,8 @@ EXTRAS = {
     "xlsx": ("openpyxl",),
     "ray": ("ray",),
 }
+# Variables that say how OpenMP's threads wait for one another; vlcli sets the last two where the first is not set
 WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Variables that say how OpenMP's threads wait for one another; vlcli sets the last two where the first is not set."""
 LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 
 

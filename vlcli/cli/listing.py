@@ -20,8 +20,8 @@ from vlcli.registry.contract import incomplete
 from vlcli.registry.entries import not_installed, reinstall
 from vlcli.registry.lookup import Broken
 
+# The word that stands for every kind
 ALL = "all"
-"""The word that stands for every kind."""
 _WIDEST = 60
 _KIND = "models, objectives, recipes ..., or a table."
 _LISTED = Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)

@@ -153,8 +153,8 @@ def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple
     return code, {"recipe": table.reference, "stages": rows, "problems": [vars(one) for one in each_once(problems)]}
 
 
+# Name of the files of a table over seeds, beside the ``table`` of the run itself
 STEM = "seeds"
-"""Name of the files of a table over seeds, beside the ``table`` of the run itself."""
 
 
 def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: int) -> None:

@@ -116,9 +116,11 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     """Runs (or plans) one recipe, shows how it went, and leaves; without ``verb`` with its table and its page."""
     resolved = request.resolve(reference, overrides, verb)
     if request.worker:
-        return _run_stage(resolved, request)
+        _run_stage(resolved, request)
+        return
     if request.dry_run or verb is not None:
-        return carry_out(resolved, request)
+        carry_out(resolved, request)
+        return
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run, read_run
 

@@ -39,8 +39,8 @@ class Processes:
 
     def __init__(self, workers: int, threads: int, device: str, progress: Progress) -> None:
         if threads > 1:
-            hint = "more `workers` use more cores; or engine=local"
-            raise UsageError("Each process of `engine: processes` has one thread.", got=f"threads: {threads}", hint=hint)
+            what, hint = "Each process of `engine: processes` has one thread.", "more `workers`, or engine=local"
+            raise UsageError(what, got=f"threads: {threads}", hint=hint)
         self.workers = workers or os.cpu_count() or 1
 
     def map(self, function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> list[Any]:

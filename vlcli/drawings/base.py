@@ -20,8 +20,8 @@ from vlcli.progress import Progress
 from vlcli.recipe.stage_record import StageRecord
 from vlcli.tasks.base import Task
 
+# Small pictures are enlarged to this many pixels before anything is drawn on them
 SHORT = 240
-"""Small pictures are enlarged to this many pixels before anything is drawn on them."""
 
 
 class Album:
@@ -77,8 +77,8 @@ def recorded(runner: TaskRunner, batch: Batch) -> tuple[dict[str, Tensor], Encod
 
 PLOTS = "pip install 'vlcli[plots]'"
 """The command that installs matplotlib."""
+# Dots per inch of figures
 DOTS = 120
-"""Dots per inch of figures."""
 
 
 class DrawingContext(Protocol):

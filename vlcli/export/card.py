@@ -14,8 +14,8 @@ from vlcli.registry import as_spec
 from vlcli.version import __version__
 
 PREDICTIONS = "predictions.jsonl"
+# Keys of a training stage that the card shows
 SETTINGS = ("epochs", "steps", "batch_size", "accumulate", "precision", "optimizer", "schedule", "objectives")
-"""Keys of a training stage that the card shows."""
 
 
 def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) -> str:

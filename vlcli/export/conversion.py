@@ -25,8 +25,8 @@ from vlcli.registry import as_spec
 
 M = TypeVar("M")
 FOLDER = "model"
+# Largest accepted difference of an output: float32 sums in another order
 CLOSE = 1e-4
-"""Largest accepted difference of an output: float32 sums in another order."""
 
 
 @dataclass

@@ -15,8 +15,8 @@ from vlcli.export.graph import Graph, Outputs, form_of
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.layout import Layout
 
+# Words in the cache when the step is traced: a length of one would become a constant of the graph
 STEPS = 2
-"""Words in the cache when the step is traced: a length of one would become a constant of the graph."""
 
 
 def generation(trained: Trained, probabilities: bool = False) -> tuple[Graph, Step]:

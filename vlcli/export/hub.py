@@ -16,13 +16,13 @@ from vlcli.progress import Progress
 
 FOLDER = "hub"
 LOAD = ["import vlcli", "", 'model = vlcli.load("FOLDER")  # the folder of this file']
+# Files beside a network, transformers' classes that read them, and names for the card
 PROCESSORS = (
     ("tokenizer_config.json", "AutoTokenizer", "tokenizer"),
     ("preprocessor_config.json", "AutoImageProcessor", "processor"),
 )
-"""Files beside a network, transformers' classes that read them, and names for the card."""
+# Endings of classes with a head, and of transformers' automatic classes that load them
 HEADS = ("ForImageClassification", "ForObjectDetection", "ForPreTraining", "ForQuestionAnswering")
-"""Endings of classes with a head, and of transformers' automatic classes that load them."""
 
 
 class Hub(Exporter):

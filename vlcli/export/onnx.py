@@ -22,8 +22,8 @@ from vlcli.progress import Progress
 from vlcli.registry.contract import blame
 
 FILE = "model.onnx"
+# Batch, words, regions at which a graph is compared; cut to what the model takes
 TRIALS = ((1, 5, 3), (5, 9, 7), (4, 12, 11))
-"""Batch, words, regions at which a graph is compared; cut to what the model takes."""
 _EXAMPLE = (3, 7, 5)  # batch, words, regions with which a graph is traced
 
 

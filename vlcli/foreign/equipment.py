@@ -153,8 +153,8 @@ def joined(term: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tens
     return total(term, mask)
 
 
+# Names of cross-attention in libraries
 CROSSING = re.compile(r"cross|encoder_attn|visual_attention|multihead_attn")
-"""Names of cross-attention in libraries."""
 QUERIES, KEYS = ("hidden_states", "x", "query"), ("context", "encoder_hidden_states", "key_value_states", "key")
 
 

@@ -16,8 +16,8 @@ from vlcli.foreign.transformers_folder import (
     transformers_type,
 )
 
+# Sentences that a language model reads together
 SENTENCES = 64
-"""Sentences that a language model reads together."""
 
 
 class PairScorer:

@@ -13,8 +13,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn import IMAGE, TEXT, Layout, Slot, Sort
 
 WHERE = "vlcli.foreign.equip"
+# Argument names of transformers' cache, since 5.24 and before
 CACHES = ("cache", "past_key_values")
-"""Argument names of transformers' cache, since 5.24 and before."""
 
 
 @cache

@@ -14,6 +14,7 @@ from vlcli.foreign.places import GridPlaces, PatchPlaces, TokenPlaces, WordPlace
 from vlcli.nn import AttentionShape
 from vlcli.nn.position import listed
 
+# Names of the patch convolution in libraries
 CONVOLUTIONS = (
     "input_projection",
     "patch_embed.proj",
@@ -22,9 +23,8 @@ CONVOLUTIONS = (
     "patch_embedding",
     "conv_proj",
 )
-"""Names of the patch convolution in libraries."""
+# Names of the word embeddings in libraries
 TABLES = ("word_embeddings", "tok_embeddings", "embed_tokens", "token_embedding")
-"""Names of the word embeddings in libraries."""
 OWN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 WANTED = "a patch convolution, patch coordinates, spatial shapes, boxes or a table of words"
 

@@ -12,8 +12,8 @@ from vlcli.errors import DataError
 from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.weights import WEIGHT_FILES
 
+# Files of which a folder with a tokenizer holds one
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-"""Files of which a folder with a tokenizer holds one."""
 
 
 def transformers_type(folder: Path) -> str:

@@ -18,8 +18,8 @@ from vlcli.errors import DataError
 from vlcli.images.remote import HEAD, read_bytes
 from vlcli.images.shards import read_member, split_path
 
+# Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb
 MAX_PIXELS = 178_956_970
-"""Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
 # Formats of files that strangers send: none whose decoder starts other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 # An image file, a remote address, or a file's content.

@@ -10,8 +10,8 @@ from vlcli.errors import VlcliError
 
 SIDE, QUALITY = 320, 84
 """Longer side of a thumbnail in pixels, and the quality of its JPEG."""
+# What all thumbnails of a page may take, before they are written as text
 MOST_BYTES = 5_000_000
-"""What all thumbnails of a page may take, before they are written as text."""
 
 
 class Thumbnail(NamedTuple):

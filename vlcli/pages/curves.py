@@ -9,8 +9,8 @@ from vlcli.pages.charts import Chart, Points, line_chart
 from vlcli.report.curves import loss_series, score_series
 from vlcli.tools.run_folder import RunFacts
 
+# Fields of the log that get a chart of their own
 OTHERS = {"lr": "learning rate", "data_wait": "share of time waiting for data"}
-"""Fields of the log that get a chart of their own."""
 # Fields that get no chart side by side.
 _BESIDE = (f"eval/{NAME}", f"eval/{ONE_ANSWER}")
 _MOST_PARTS = 6  # charts of loss parts where several runs are shown

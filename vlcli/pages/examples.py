@@ -11,14 +11,14 @@ from vlcli.pages.scores import Group
 from vlcli.progress import Progress
 
 _SAMPLES = 36  # samples of each group of evaluate stages
+# Models whose attention is shown, over all groups
 MODELS = 3
-"""Models whose attention is shown, over all groups."""
+# Sections of ``examples.html``: id and title by the key of :func:`examples_of`
 EXAMPLE_SECTIONS = {
     "breakdowns": ("breakdown", "Breakdown"),
     "samples": ("samples", "Samples"),
     "looks": ("attention", "Attention"),
 }
-"""Sections of ``examples.html``: id and title by the key of :func:`examples_of`."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from vlcli.pages.sources import Source, boxes_of
 from vlcli.progress import Progress
 from vlcli.tasks.heat import matching_maps
 
+# Bytes of the maps of one page, before they are written as text
 MOST_BYTES = 2_000_000
-"""Bytes of the maps of one page, before they are written as text."""
 EXAMPLES, WRONG = 8, 5
 """Examples that are looked at for each model, and how many of them are wrong answers."""
+# A region that covers more of the picture than this is called the whole image
 WHOLE = 0.95
-"""A region that covers more of the picture than this is called the whole image."""
 _MOST_QUERIES = 64  # more regions than these are not asked one by one: their mean and the class tokens are
 Group = Literal["attention", "Grad-CAM", "position encoding"]
 Array = NDArray[np.float32]

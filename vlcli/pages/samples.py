@@ -18,16 +18,16 @@ from vlcli.progress import Progress
 from vlcli.report.drawing import label_places
 from vlcli.tables.cells import shorter
 
+# From here on an answer counts as right
 RIGHT = 0.5
-"""From here on an answer counts as right."""
 _WRONG_SHARE = 2 / 3  # part of the samples that are wrong answers, where there are enough
 REFERENCES = ("label", "answer", "references", "captions", "raw_answers", "answers", "target", "words", "caption")
 MOST_LETTERS, MOST_PICTURES, MOST_BOXES = 400, 6, 40
 _LEAST_SCORE = 0.3  # detected boxes with a lower score are not drawn
+# Mean width of a bold letter, as a part of its size
 LETTER = 0.7
-"""Mean width of a bold letter, as a part of its size."""
+# Kind of a ranking by the beginning of its key
 DIRECTIONS = {"image/": "image for a sentence", "text/": "sentence for an image"}
-"""Kind of a ranking by the beginning of its key."""
 
 
 class Box(NamedTuple):

@@ -11,10 +11,10 @@ from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.run_rows import layout_of, main_metric
 
 MOST_METRICS = 60
+# ``baseline/NAME`` is the score NAME of one prediction made of every picture
 BASELINE = "baseline/"
-"""``baseline/NAME`` is the score NAME of one prediction made of every picture."""
+# Names of counts and of settings that were chosen among metrics
 NO_SCORES = re.compile(r"(pictures|words|texts|images|chosen/.*)$")
-"""Names of counts and of settings that were chosen among metrics."""
 
 
 class Column(NamedTuple):

@@ -18,8 +18,8 @@ from vlcli.recipe.load import from_mapping
 from vlcli.stages.draw import StageScene
 from vlcli.tools.run_folder import StageFacts
 
+# Keys of an evaluate stage that decide what it reads
 KEPT = ("data", "split", "task", "transform", "batch_size", "precision", "missing")
-"""Keys of an evaluate stage that decide what it reads."""
 STAGE = "report"
 MOST_REGIONS = 100
 

@@ -15,8 +15,8 @@ from vlcli.pages.tables import Mark
 from vlcli.tables.cells import show_estimate
 
 TITLE = "What reproduces in small"
+# Share of a plot's width that stays free at either end
 ROOM = 0.04
-"""Share of a plot's width that stays free at either end."""
 
 
 def write_verdicts(judged: Sequence[Judged], file: Path, command: str, seconds: float = 0.0) -> Path:

@@ -10,6 +10,7 @@ from vlcli.errors import UsageError, VlcliError
 from vlcli.files import new_folder, write_text
 from vlcli.registry import entries
 
+# Components of a package, in words
 PARTS = {
     "model": "a model",
     "objective": "an objective",
@@ -17,7 +18,6 @@ PARTS = {
     "reader": "a reader",
     "task": "a task",
 }
-"""Components of a package, in words."""
 # Path in the package by file of the template.
 _FILES = {
     "pyproject.toml.txt": "pyproject.toml",

@@ -177,6 +177,7 @@ def _model_trial(entry: Entry) -> Trial:
     raise DoesNotApply("a model that none of the objectives tried here trains")
 
 
+# By kind, a function that runs a stage with the component and returns it
 TRIALS: dict[str, Callable[[Entry], Trial]] = {
     "models": _model_trial,
     "objectives": _objective_trial,
@@ -184,7 +185,6 @@ TRIALS: dict[str, Callable[[Entry], Trial]] = {
     "positions": _position_trial,
     "attentions": lambda entry: _step_with({"objectives": ["mlm"]}, [{**small("lxmert"), "attention": entry.name}]),
 }
-"""By kind, a function that runs a stage with the component and returns it."""
 
 
 def step(entry: Entry) -> None:

@@ -26,8 +26,8 @@ from vlcli.registry.contract import blame, in_a_line
 from vlcli.runner.trial_step import rehearse
 
 _EXAMPLES = 5  # an odd number: the two shares differ in size, so that a mean of means is not the mean
+# Seconds after which two processes count as waiting for one another
 PATIENCE = 60.0
-"""Seconds after which two processes count as waiting for one another."""
 _START = 120.0  # seconds in which both must have started
 
 

@@ -25,8 +25,8 @@ from vlcli.tasks.detection import Detection
 
 # Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies
 SPELT, HAN = 3, "\u2e80"
+# Characters of a text; models read some tens or hundreds of word pieces
 MAX_TEXT = 10_000
-"""Characters of a text; models read some tens or hundreds of word pieces."""
 
 
 @dataclass

@@ -18,8 +18,8 @@ from vlcli.registry.bounds import MOST_INT, numbers_in
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _MOST_NAME = 100  # the longest name of a recipe or a stage, which is part of a folder's name
+# The most stages: each is checked against all before it
 MOST_STAGES = 1000
-"""The most stages: each is checked against all before it."""
 
 
 def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:

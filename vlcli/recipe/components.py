@@ -12,13 +12,14 @@ from vlcli.recipe.schema import ObjectiveOptions, ReaderOptions, Recipe, Stage, 
 from vlcli.recipe.yaml import Path_, dotted, section
 from vlcli.registry.schema import Spec, as_spec
 
+# Keys of a ``data`` entry that every reader has
 READER_OPTIONS = tuple(ReaderOptions.model_fields)
-"""Keys of a ``data`` entry that every reader has."""
+# Keys of an ``objectives`` entry that belong to the training, not to the objective
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
-"""Keys of an ``objectives`` entry that belong to the training, not to the objective."""
+# Option of a :class:`Use` of a changed objective: the parameters that changed
 CHANGED = "changed"
-"""Option of a :class:`Use` of a changed objective: the parameters that changed."""
 
+# Registry kind of the components that a key of a stage names
 FIELDS = {
     "extractor": "extractors",
     "data": "datasets",
@@ -32,7 +33,6 @@ FIELDS = {
     "drawing": "drawings",
     "model": "models",
 }
-"""Registry kind of the components that a key of a stage names."""
 _OPTIONS = {"datasets": READER_OPTIONS, "objectives": OBJECTIVE_OPTIONS}
 
 

@@ -43,10 +43,10 @@ def all_specs(value: Any) -> Any:
     return [one_spec(item) for item in as_list(value)] if value is not None else None
 
 
+# JSON Schema of a component: its name, or a mapping with its name and its parameters
 SPEC_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}]
 }
-"""JSON Schema of a component: its name, or a mapping with its name and its parameters."""
 
 
 def one_or_many(item: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from vlcli.recipe import run_state, stage_record, yaml
 from vlcli.recipe.run_state import RunState
 from vlcli.recipe.stage_record import StageRecord
 
+# Names under which files and folders of a stage are written before they are renamed
 HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
-"""Names under which files and folders of a stage are written before they are renamed."""
 RECIPE = re.compile(r"^\.(?:recipe\.yaml|progress\.json)\.(?:tmp-)?(\d+)-\d+$")
 ASIDE = re.compile(r"^(.+)\.old-\d+$")
 UNSOUND = re.compile(r"^(damaged|left)-(step|best)-\d+(-\d+)?$")

@@ -13,8 +13,8 @@ from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
 
 _UNFIT = re.compile(r"[\s\0-,/:-@[-^`{-\xa0\ud800-\udfff]+")
+# In place of a split: a published number of parameters or operations, which ``vlcli count`` counts too
 COUNTED = "count"
-"""In place of a split: a published number of parameters or operations, which ``vlcli count`` counts too."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from vlcli.errors import Problem, RecipeError
 
 _MOST_LETTERS = 1000  # the longest pattern
+# Limit of all searches with one pattern together; a usual one takes microseconds a name
 MOST_SECONDS = 5.0
-"""Limit of all searches with one pattern together; a usual one takes microseconds a name."""
 _MOST_REPEATS = 100_000  # limit of the product of a pattern's counts, such as `{1,9}`, which take memory
 
 _UNITS = re.compile(

@@ -19,8 +19,8 @@ from vlcli.files import is_remote, write_bytes
 from vlcli.recipe.stage_record import digest
 
 FILE = "pictures.json.gz"
+# Pictures are hashed if all of a stage have at most this many bytes
 HASHED = 256 * 2**20
-"""Pictures are hashed if all of a stage have at most this many bytes."""
 _FRESH = 10.0
 _looked: dict[str, tuple[float, str]] = {}
 _watching: list[Callable[[Iterable[str]], None]] = []

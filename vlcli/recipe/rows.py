@@ -19,15 +19,15 @@ from vlcli.recipe.locate import Published, Row, slug
 from vlcli.recipe.schema import Recipe
 from vlcli.recipe.yaml import Document, Path_, section
 
+# Keys that make a recipe a table
 OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "others", "seeds")
-"""Keys that make a recipe a table."""
+# A grid of more rows needs ``--yes``
 MOST_CELLS = 1000
-"""A grid of more rows needs ``--yes``."""
 _OF_ROWS = ("published", "unchanged")
 _ON = " on "  # between a published metric and its split
 _OF_PUBLISHED = ("table", "page", "split", "unit")  # keys of `published_in`
+# Keys of a table that its rows cannot have
 NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "others", "schema", "name", "jobs", "hang_timeout")
-"""Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")
 _EXPECTED = "a letter or digit, then letters, digits, spaces and . _ + ( ) -"
 _RECIPE_KEYS = {info.alias or name for name, info in Recipe.model_fields.items()} | set(_OF_ROWS)

@@ -150,8 +150,8 @@ class Extract(Stage):
     ``boxes`` names box files; without it the data's boxes are used, else the extractor's. ``from`` names a training
     stage for the extractor's weights; ``features`` another extraction whose regions it reads instead of pictures.
     ``images`` is a folder, or a text file with a picture a line, also at a remote address; ``set`` (the box set that is
-    written) and ``batch_size`` are the extractor's by default. With ``engine: processes`` the ``workers`` run the network
-    too, on this machine's processors; ``engine: ray`` extracts on a cluster by ``workers``.
+    written) and ``batch_size`` are the extractor's by default. With ``engine: processes`` the ``workers`` run the
+    network too, on this machine's processors; ``engine: ray`` extracts on a cluster by ``workers``.
     """
 
     gives_weights: ClassVar[bool] = False

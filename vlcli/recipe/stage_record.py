@@ -22,8 +22,8 @@ from vlcli.files import flocked, write_text
 FILE = "stage.json"
 SCHEMA_VERSION = 2
 COPY = ".stage.json.copy"
+# Seconds to wait for another process that holds a lock
 LOCK_PATIENCE = 3.0
-"""Seconds to wait for another process that holds a lock."""
 
 
 @dataclass

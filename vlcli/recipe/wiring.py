@@ -11,8 +11,8 @@ from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = (".h5", ".pth", ".pt", ".bin", ".safetensors")
 """Suffixes of stores and weights."""
+# Folder of the data root in the folder of a make stage
 WORLD = "world"
-"""Folder of the data root in the folder of a make stage."""
 
 
 @dataclass(frozen=True)

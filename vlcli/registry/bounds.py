@@ -11,8 +11,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 Number = int | float
+# The largest whole number: what 64 bits hold
 MOST_INT = 2**63 - 1
-"""The largest whole number: what 64 bits hold."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ CONTRACTS = {
     "formats": Contract(("vlcli.features.formats.base:Format",), ("entries",)),
     "worlds": Contract(("vlcli.data.world:World",), ("make",)),
 }
+# Methods that a model must define for each of its capabilities
 CAPABLE = {
     "text": ("encode_text",),
     "image": ("encode_image",),
@@ -55,7 +56,6 @@ CAPABLE = {
     "detect": ("detect", "detection_losses"),
     "pyramid": ("pyramid", "pyramid_channels"),
 }
-"""Methods that a model must define for each of its capabilities."""
 
 
 def fault(kind: str, target: Any) -> str:

@@ -45,8 +45,8 @@ def of(base: Callable[..., T]) -> Components[T]:
     return Components(_KINDS[place(base)])
 
 
+# Distributions whose private imports are not reported; a test or notebook registers in ``session``
 TRUSTED = ("vlcli", "session")
-"""Distributions whose private imports are not reported; a test or notebook registers in ``session``."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vlcli.lazy import reexported
 
+# The modules that packages import from
 PUBLIC = (
     "vlcli",
     "vlcli.commands",
@@ -38,7 +39,6 @@ PUBLIC = (
     "vlcli.report",
     "vlcli.tasks",
 )
-"""The modules that packages import from."""
 _FOLDER = Path(__file__).parents[2]
 
 

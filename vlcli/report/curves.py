@@ -12,8 +12,8 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 """By label: (step, value) pairs."""
 
 
+# The label of series of validation data, which are drawn dashed
 VALIDATION = "validation"
-"""The label of series of validation data, which are drawn dashed."""
 MOST_SCORES = 4
 
 

@@ -25,8 +25,8 @@ from vlcli.recipe.yaml import dotted
 from vlcli.registry import Spec, as_spec
 
 WHOLE = 32 * 2**20
+# How many examples' pictures are looked for
 ROWS = 8
-"""How many examples' pictures are looked for."""
 
 
 @dataclass

@@ -220,7 +220,7 @@ def command(planner: Planner, name: str) -> list[str]:
 
 
 def wait_for_key(resolved: Resolved, name: str) -> str:
-    """Imports what the stage of this process needs, and returns its key, a line on stdin; "" where the run has ended."""
+    """Imports what the stage of this process needs; returns its key, a line on stdin, or "" where the run has ended."""
     importlib.import_module(f"vlcli.stages.{resolved.stages[name].kind}")
     for use in [*of_recipe(resolved.recipe), *of_stage(name, resolved.stages[name])]:
         with suppress(VlcliError):  # told where the component is built

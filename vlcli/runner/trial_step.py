@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from vlcli.data.pipeline import Pipeline
     from vlcli.nn.batch import Batch
 
+# Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes
 LARGEST = 40_000_000
-"""Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
 _WORDS_TRIED = 2000  # examples whose sentences give the vocabulary of a trial on real examples
+# Capabilities that objectives which read sentences require; one that requires nothing reads them too
 READ_WORDS = {"text", "fuse", "generate", "decode"}
-"""Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
 
 
 def trial_step(context: StageContext, reading: Sequence[str] = ()) -> list[Problem]:

@@ -76,8 +76,8 @@ def _described(context: StageContext, name: str) -> Iterator[Described]:
             yield bundle.model_spec, bundle.objectives_specs
 
 
+# Values of the parameter ``boxes`` of an extractor whose regions are no cells of a grid
 OTHER_BOXES = ("given", "detected")
-"""Values of the parameter ``boxes`` of an extractor whose regions are no cells of a grid."""
 
 
 def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:

@@ -17,8 +17,8 @@ from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
 from vlcli.starter.stages import model_of
 
+# Rows that are shown as they are understood
 SHOWN = 12
-"""Rows that are shown as they are understood."""
 # Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read.
 _MOST_DECODED = 10_000
 _SIZED = 50  # pictures whose median size counts

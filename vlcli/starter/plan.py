@@ -21,6 +21,7 @@ from vlcli.recipe.schema import Recipe
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row, Seen, Weights
 
+# Kind of data that a goal needs, and its description, by goal; the first that fits is chosen
 GOALS = {
     "vqa": ("vqa", "answer questions about a picture (VQA)"),
     "pairs": ("pairs", "judge sentences about two pictures, as in NLVR2"),
@@ -32,9 +33,8 @@ GOALS = {
     "multi-label": ("multilabel", "say which classes a picture has, several or none"),
     "detection": ("boxes", "find objects (detection)"),
 }
-"""Kind of data that a goal needs, and its description, by goal; the first that fits is chosen."""
+# Goals whose model reads pixels and nothing else
 OF_IMAGES = ("image-classification", "multi-label")
-"""Goals whose model reads pixels and nothing else."""
 _FEWEST = 10  # pictures below this number cannot be divided
 STEPS, FEWEST_EPOCHS = 3200, 12
 """Longest training, in steps, of stages that stop by themselves, and their fewest epochs."""
@@ -42,8 +42,8 @@ SHORT_STEPS, SHORT_EPOCHS = 800, 3
 """The same of stages that train to their end: contrast, captions, detectors."""
 # The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer.
 _MOST_EPOCHS = 100
+# Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)
 POOLED_MOST = 20_000
-"""Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """Training of the small network that learns features from labelled boxes."""
 _ALPHABET = 100  # entries of a vocabulary that are single letters and signs

@@ -80,8 +80,8 @@ class Writer:
 
 Rows = dict[str, str]
 _TRIED_WIDTH = 192  # width up to which captioning was tried at its stated rates, above those of the rule
+# Longest side in pixels of pictures that are read at their own size
 SMALL = 96
-"""Longest side in pixels of pictures that are read at their own size."""
 _SMOOTHING = 0.1  # label smoothing of classifications with one right answer
 # Label of a table's row by the option `by` of the task `baseline`.
 _BASELINES = {
@@ -256,6 +256,7 @@ def _detection(plan: Plan, writer: Writer) -> Rows:
     return _evaluations(plan, writer, {"Faster R-CNN": ("test", {"from": "detector"})})
 
 
+# By goal, the function that writes the stages and returns the table's rows: stage by label
 STAGES: dict[str, Callable[[Plan, Writer], Rows]] = {
     "vqa": _answering,
     "pairs": _classification,
@@ -267,7 +268,6 @@ STAGES: dict[str, Callable[[Plan, Writer], Rows]] = {
     "multi-label": _image_classification,
     "detection": _detection,
 }
-"""By goal, the function that writes the stages and returns the table's rows: stage by label."""
 
 
 def _features(plan: Plan, writer: Writer) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from vlcli.tables.statistics import ALPHA, Contrast, Estimate
 
 EMPTY = "-"
+# Letters of the reason that a printed row shows; CSV and JSON have all of them
 LONGEST = 100
-"""Letters of the reason that a printed row shows; CSV and JSON have all of them."""
 
 
 @dataclass

@@ -7,8 +7,8 @@ from vlcli.tables.cells import number, shorter, star
 from vlcli.tables.summary import Line, Summary
 
 _MOST_PANELS = 4  # metrics that are drawn side by side; of a table with more, the first
+# Letters of a row's label; longer ones are cut
 LONGEST = 44
-"""Letters of a row's label; longer ones are cut."""
 MEASURED, PUBLISHED, REFERENCE, LOST = "#2b5c9e", "#c2571a", "#555555", "#a02020"
 BASELINES = ("#6a6a6a", "#2e7d4f")
 _ROW, _WIDTH = 0.34, 3.6

@@ -8,8 +8,8 @@ from vlcli.tables.cells import number, signed, star
 from vlcli.tables.summary import Line, Summary, grid_of
 
 _WIDEST = 16  # letters of a line inside a cell
+# Width of a letter of the title, in inches
 LETTER = 0.085
-"""Width of a letter of the title, in inches."""
 LOST = "#e8e8e8"
 
 

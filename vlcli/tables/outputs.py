@@ -12,13 +12,13 @@ from vlcli.tables.results import TableResults, write_results
 from vlcli.tables.summary import Summary, summarise
 from vlcli.tables.text import comma_separated, latex, markdown
 
+# Formats of text files; aligned text and JSON are the terminal's
 FORMATS: Mapping[str, Callable[[Summary], str]] = {"csv": comma_separated, "latex": latex, "markdown": markdown}
-"""Formats of text files; aligned text and JSON are the terminal's."""
 ENDINGS = {"csv": ".csv", "latex": ".tex", "markdown": ".md"}
 PICTURES = (".svg", ".png")
 PLOTS = "pip install 'vlcli[plots]'"
+# Dots per inch of a PNG
 DOTS = 120
-"""Dots per inch of a PNG."""
 
 
 def write_table(table: TableResults, folder: Path, stem: str = "table", summary: Summary | None = None) -> list[Path]:

@@ -13,8 +13,8 @@ from vlcli.errors import DataError
 from vlcli.files import write_json
 from vlcli.recipe.locate import Published
 
+# The file of a table's results in the folder of a run
 FILE = "table.json"
-"""The file of a table's results in the folder of a run."""
 DONE, FAILED, STOPPED, REFUSED, UNFINISHED = "done", "failed", "stopped", "refused", "unfinished"
 """States of a run: with metrics; ended by an error; interrupted; impossible, for the reason in ``error``; not begun."""
 VERSION = 1

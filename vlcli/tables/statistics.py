@@ -53,8 +53,8 @@ def _column(path: Path, changed: int, name: str, value: float) -> Values | None:
 ALPHA, POWER = 0.05, 0.8
 """Level of the tests, and power at which numbers of seeds are computed."""
 MOST_SEEDS = 10_000
+# Differences in standard deviations beyond which the power is 1 with two seeds, to every digit that is shown
 LARGEST = 30.0
-"""Differences in standard deviations beyond which the power is 1 with two seeds, to every digit that is shown."""
 Over = Literal["seeds", "images", "examples", "seeds and images", ""]
 """What varies in an interval: seeds; images of the test data; examples, where their images are not known; nothing."""
 

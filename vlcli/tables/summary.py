@@ -15,8 +15,8 @@ from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 
 MOST_FREQUENT = "most frequent answer"
 _MOST_NAMES = 20  # names of metrics that a message lists
+# Digits in which baselines of rows agree that share a line
 SAME = 3
-"""Digits in which baselines of rows agree that share a line."""
 
 
 @dataclass

@@ -10,8 +10,8 @@ from vlcli.tables.cells import EMPTY, Block, number, shorter, show_contrast, sho
 from vlcli.tables.statistics import Contrast
 from vlcli.tables.summary import Line, Summary, grid_of
 
+# Metrics up to which one block shows everything
 NARROW = 2
-"""Metrics up to which one block shows everything."""
 CSV_COLUMNS = [
     *("row", "kind", "seeds", "metric", "mean", "low", "high", "over", "count", "published", "published_spread"),
     "published_split",

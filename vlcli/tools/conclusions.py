@@ -16,16 +16,16 @@ from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.run_rows import by_settings, layout_of, main_metric, run_results
 
 _MOST_MODELS = 3  # models that get sentences
+# Smallest difference of training and validation scores that is reported
 GAP = 0.2
-"""Smallest difference of training and validation scores that is reported."""
+# Keys of a training stage in which a control may differ from its model (of the task: in ``only``)
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
-"""Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
 _LEAST_AP = 0.01  # a detector below this average precision has found next to nothing
+# Scores that differ by less are equal: sums in another order
 SAME = 1e-9
-"""Scores that differ by less are equal: sums in another order."""
 CHANCE_NAME, COMMON_NAME = "chance", "the most frequent answer"
+# Metrics written in percent and in points, by the first part of their names
 SCALED = ("accuracy", "top1", "top5", "map", "AP", "mean_iou", "r_mean", "image", "text", "aacc")
-"""Metrics written in percent and in points, by the first part of their names."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import Spec, load
 from vlcli.runner.execute import context_of
 
+# Sizes of published vocabularies, whose files are not needed for counting
 VOCABULARIES = {"bert-base-uncased": 30_522, "bert-base-cased": 28_996}
-"""Sizes of published vocabularies, whose files are not needed for counting."""
 Planned = tuple[planning.Planner, list[planning.PlannedStage]]
 
 

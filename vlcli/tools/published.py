@@ -17,8 +17,8 @@ from vlcli.recipe import keys, wiring
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Extract
 
+# Value of a licence or a size that was not found on an official page: look there before you rely on it
 NOT_VERIFIED = "not verified"
-"""Value of a licence or a size that was not found on an official page: look there before you rely on it."""
 _COCO = "http://images.cocodataset.org"
 _PICTURES = "annotations CC BY 4.0; pictures under Flickr's terms of use, their copyright is not COCO's"
 
@@ -229,6 +229,7 @@ SOURCES["lxmert-pretrain"] = SOURCES["lxmert-sources"] = Published(
     ),
 )
 """By the name of the reader; readers of tables of one's own have none."""
+# Examples of published splits (of Karpathy's the pictures), by reader, split and file; ``refcoco`` is RefCOCO+
 ANSWERS = {
     ("gqa", "testdev", ""): 12_578,
     ("nlvr2", "dev", ""): 6_982,
@@ -242,7 +243,7 @@ ANSWERS = {
     ("karpathy", "test", "dataset_coco"): 5_000,
     ("karpathy", "test", "dataset_flickr30k"): 1_000,
 }
-"""Examples of published splits (of Karpathy's the pictures), by reader, split and file; ``refcoco`` is RefCOCO+."""
+# By a part of the name that a recipe uses
 CHECKPOINTS: dict[str, Published] = {
     "resnet50": Published(
         "ResNet-50 of torchvision",
@@ -261,7 +262,6 @@ CHECKPOINTS: dict[str, Published] = {
         ("hf download google-bert/bert-base-uncased vocab.txt tokenizer.json",),
     ),
 }
-"""By a part of the name that a recipe uses."""
 
 
 THERE, MISSING, MADE = "there", "missing", "made by a stage"

@@ -18,12 +18,13 @@ from vlcli.recipe.schema import Make, Stage, Training
 from vlcli.recipe.validate import uses
 from vlcli.tools.counting import training_stages
 
+# Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were.
 WIDTH = 48
-"""Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were."""
 EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 8, 6
+# Side in pixels of pictures of a convolutional network that reads larger ones: 7 cells of 32 pixels, and one more
 SIDE = 256
-"""Side in pixels of pictures of a convolutional network that reads larger ones: 7 cells of 32 pixels, and one more."""
 EXPORT = "rehearsed-export"
+# The largest value of a component's parameter, by kind and name; of one that is not set, its default counts
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "models": {"hidden": WIDTH, "text_hidden": WIDTH, "intermediate": 4 * WIDTH},
     "objectives": {"queue": 64},
@@ -41,7 +42,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "nlvr2_test": 12,
     },
 }
-"""The largest value of a component's parameter, by kind and name; of one that is not set, its default counts."""
 STAGE_SIZES = {"workers": 0, "batch_size": BATCH, "accumulate": 1, "steps": STEPS}
 STAGE_SIZES |= dict.fromkeys(("epochs", "keep", "last"), EPOCHS)
 STAGE_SIZES |= dict.fromkeys(("evaluate_every", "save_every"), STEPS // 2)

@@ -219,12 +219,12 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
             writer.append(record)
 
 
+# Published files under the names that the recipes have for them
 SAME = {
     "unilm.bin": "unilm1-base-cased.bin",
     "vlp.bin": "cc_g8_lr1e-4_batch512_s0.75_b0.25.tar.gz",
     "vlp-detector.safetensors": "e2e_faster_rcnn_X-101-64x4d-FPN_2x-vlp.pkl",
 }
-"""Published files under the names that the recipes have for them."""
 NARROW = {"hidden": WIDTH, "inner": 4 * WIDTH, "queue": 64, "side": 4, "cells": 16}
 _NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}  # sizes of layouts that a rehearsal reduces
 

@@ -11,8 +11,8 @@ from vlcli.tools.differences import WORDS, flat
 from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.table import choose
 
+# Metrics that stand for a stage where its recipe has no table
 HEADLINES = ("accuracy", "AP", "r_mean", "top1", "cider", "map", "mean_iou")
-"""Metrics that stand for a stage where its recipe has no table."""
 _STATES = {"done": DONE, "failed": FAILED, "stopped": STOPPED}
 # Keys of a recipe in which the seeds of one row may differ.
 _NOT_COMPUTED = WORDS | {"seed", "report", "jobs", "table"}

@@ -27,11 +27,11 @@ from vlcli.tasks.captioning import coco_number
 from vlcli.tasks.detection import Detection
 from vlcli.tasks.outputs import target
 
+# Names of the key of an example in files of predictions, vlcli's first
 KEYS = ("key", "question_id", "questionId", "qid", "pairID", "identifier", "image_id", "image", "id")
-"""Names of the key of an example in files of predictions, vlcli's first."""
 _GUESSED = ("prediction", "predicted_answer", "pred_answer", "predicted_label", "pred_label", "predicted", "pred")
+# Names of a prediction: those behind ``response`` may be the truth where an earlier one is there too
 SAID = (*_GUESSED, "output", "response", "answer", "caption", "label", "text")
-"""Names of a prediction: those behind ``response`` may be the truth where an earlier one is there too."""
 BATCH = 256
 
 

@@ -34,8 +34,8 @@ from vlcli.runner.execute import context_of
 from vlcli.runner.trial_step import rehearse
 from vlcli.tools.counting import Built, build_stage, first_stage
 
+# Examples of a rehearsed step: matching needs another picture
 EXAMPLES = 2
-"""Examples of a rehearsed step: matching needs another picture."""
 
 
 class Sizes(NamedTuple):
@@ -163,13 +163,13 @@ def _seconds(work: Callable[[], object], times: int) -> float:
 
 
 COUNTED, MEASURED, GIVEN, ASSUMED = "counted", "measured", "given", "assumed"
+# TFLOP/s that training is assumed to reach on one data centre GPU, by precision
 REACHED = {"float32": 40.0, "bf16": 200.0, "fp16": 200.0}
-"""TFLOP/s that training is assumed to reach on one data centre GPU, by precision."""
 _LINK = 25.0  # GB/s that a GPU is assumed to exchange with the others
 _RESERVED = 0.9  # share of a GPU's memory that is assumed to be free for a training
 _ONCE = "once through the model (all passes: --rehearse)"  # what is counted where no step is taken
+# Tensors that an optimizer keeps of every trained parameter
 MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1}
-"""Tensors that an optimizer keeps of every trained parameter."""
 
 
 @dataclass(frozen=True)
