@@ -39,13 +39,17 @@ class SampledRoIAlign(MultiScaleRoIAlign):  # type: ignore[misc]  # torchvision 
         low, side = places[..., :2], (places[..., 2:] - places[..., :2]).clamp(min=1)
         points = low[:, :, None] + side[:, :, None] * shares[:, None]  # (M, N, S, 2), x and y
         extent = points.new_tensor([features.shape[3], features.shape[2]])
-        seen = ((points >= -1) & (points <= extent)).to(features)
+        seen = (points >= -1) & (points <= extent)
         points = points / (extent - 1).clamp(min=1) * 2 - 1
         across, down = points[..., 0][:, :, None, :], points[..., 1][:, :, :, None]
         grid = torch.stack(torch.broadcast_tensors(across, down), -1).flatten(1, 2)  # (M, N * S, S, 2)
         found = grid_sample(features, grid, padding_mode="border", align_corners=True)  # (M, C, N * S, S)
-        found = found.unflatten(2, (count, samples)) * seen[:, None, :, :, None, 1] * seen[:, None, :, None, :, 0]
-        means = found.unflatten(4, (self.cells, -1)).unflatten(3, (self.cells, -1)).mean((4, 6)).transpose(1, 2)
+        found = found.unflatten(2, (count, samples))
+        if not seen.all():  # samples beside the map count as 0
+            found = found * (seen[..., :, None, 1] & seen[..., None, :, 0])[:, None]
+        if self.sampling > 1:
+            found = found.unflatten(4, (self.cells, -1)).unflatten(3, (self.cells, -1)).mean((4, 6))
+        means = found.transpose(1, 2)
         return torch.cat([rows[: len(one)] for rows, one in zip(means, boxes, strict=True)])  # (sum N, C, cells, cells)
 
 
