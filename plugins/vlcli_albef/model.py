@@ -90,8 +90,8 @@ vl.register_head(
     "albef-label", lambda dim, outputs: nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, outputs))
 )
 MEAN = (0.48145466, 0.4578275, 0.40821073)
+# CLIP's, which ALBEF's code normalises with
 STD = (0.26862954, 0.26130258, 0.27577711)
-"""CLIP's, which ALBEF's code normalises with."""
 
 
 class ALBEF(vl.Model):

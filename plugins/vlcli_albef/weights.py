@@ -28,6 +28,7 @@ _WORDS = {
     "transform.norm.": "cls.predictions.transform.LayerNorm.",
     "bias": "cls.predictions.bias",
 }
+# Heads by the names of ALBEF's pre-training and fine-tuning
 HEADS = {
     **{f"objectives.distilled-mlm.head.{ours}": f"text_encoder.{theirs}" for ours, theirs in _WORDS.items()},
     "objectives.momentum-contrast.image.": "vision_proj.",
@@ -40,7 +41,6 @@ HEADS = {
     "objectives.distilled-classification.head.": "cls_head.",
     "objectives.text-assignment.head.": "ta_head.",
 }
-"""Heads by the names of ALBEF's pre-training and fine-tuning."""
 _OUTSIDE_LAYERS = {
     **{ours: f"{TEXTUAL}{theirs}" for ours, theirs in _TEXT.items()},
     "cls_token": f"{VISUAL}cls_token",
@@ -58,8 +58,8 @@ _TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.d
 _NEEDLESS = re.compile(
     r"(.*\.)?(pooler\.dense|seq_relationship|fc_norm|head|head_dist|pre_logits)\.(.*\.)?(weight|bias)$"
 )
+# Rows of BERT's table of token types
 TYPES = 2
-"""Rows of BERT's table of token types."""
 _WORD_HEAD = "objectives.distilled-mlm.head."  # the name of ALBEF's word head here; a decoder's head starts from it
 # Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training.
 _PLAIN_NAMES = (

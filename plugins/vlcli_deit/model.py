@@ -41,8 +41,8 @@ def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     return vl.from_public(state, names, timm_name)
 
 
+# Width, layers and heads (DeiT Table 1)
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
-"""Width, layers and heads (DeiT Table 1)."""
 
 
 class Block(vl.TransformerLayer):

@@ -19,16 +19,16 @@ PUBLISHED = {
     "roi_heads.attribute_predictor.fc.0.": "hidden.",
     "roi_heads.attribute_predictor.attr_score.": "score.",
 }
+# Constants that some releases store and others compute
 UNNEEDED = ("pixel_mean", "pixel_std", "*cell_anchors*")
-"""Constants that some releases store and others compute."""
 
 
+# detectron2's own classes under those that MILVLG and grid-feats-vqa register with an attribute head
 WITHOUT_ATTRIBUTES = {
     "AttributeRes5ROIHeads": "Res5ROIHeads",
     "AttributeStandardROIHeads": "StandardROIHeads",
     "AttributeFastRCNNConvFCHead": "FastRCNNConvFCHead",
 }
-"""detectron2's own classes under those that MILVLG and grid-feats-vqa register with an attribute head."""
 
 
 def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any:

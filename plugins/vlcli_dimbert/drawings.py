@@ -16,8 +16,8 @@ from vlcli.nn import CONCEPT, Batch, Recorder
 from vlcli.report import COLOURS, INK, Cell, contact_sheet, draw_boxes
 from vlcli_dimbert.stream import SingleStream
 
+# Small pictures are enlarged to this many pixels before boxes are drawn on them
 SHORT = 320
-"""Small pictures are enlarged to this many pixels before boxes are drawn on them."""
 QUIET = "#707070"
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from vlcli.nn import PUBLISHED_STD, BoxProjection, Concepts, DataSpec, Regions, geometry
 
 _WITH_BACKGROUND = 1601  # class columns of VLP's files: the background and Visual Genome's 1,600 classes
+# What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives
 PLACE_SCALE = 0.4
-"""What the norms of place and class start with in a narrow model: short features are smaller than what a norm gives."""
 
 
 class Appearance(nn.Sequential):

@@ -24,8 +24,8 @@ from vlcli.objectives import (
 )
 from vlcli.registry import RoleSpec
 
+# Per example: 1 where it is read as sequence to sequence, 0 where it is bidirectional
 CAUSAL = "causal"
-"""Per example: 1 where it is read as sequence to sequence, 0 where it is bidirectional."""
 
 
 def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) -> bool:

@@ -29,8 +29,8 @@ _FUSED = re.compile(r"(stack\.layers\.\d+\.self_attention\.attention\.)((?:query
 _FC7 = re.compile(r"(?:.*\.)?fc7(?:_(?P<blob>[wb])|\.(?P<name>weight|bias))(?:\.pkl)?")
 # Beginnings of names whose weights are tied or not needed.
 _IDLE = ("cls.predictions.decoder.", "crit_mask_lm_smoothed.", "bert.embeddings.position_ids")
+# Projections of a UniLM file with ``relax_projection``, of which sequence to sequence is the last
 TASKS = 4
-"""Projections of a UniLM file with ``relax_projection``, of which sequence to sequence is the last."""
 
 
 def vlp_name(name: str) -> str | None:

@@ -18,8 +18,8 @@ from vlcli_hf.folder import FolderExtractor, chosen_words, words_of_data
 from vlcli_hf.pictures import ProcessorPreparation, Shown, patch_inputs, stacked
 
 DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
+# Words whose sentences are encoded together
 AT_ONCE = 256
-"""Words whose sentences are encoded together."""
 
 
 class ImageText(nn.Module):

@@ -34,6 +34,7 @@ class Kind:
 CLIP = Kind("CLIPVisionModel", 1)
 SIGLIP = Kind("SiglipVisionModel", 0)
 SIGLIP2 = Kind("Siglip2VisionModel", 0, False)
+# Towers whose sequence of tokens is read, by ``model_type`` of their configuration
 TOWERS: dict[str, Kind] = {
     "clip": CLIP,
     "clip_vision_model": CLIP,
@@ -49,7 +50,6 @@ TOWERS: dict[str, Kind] = {
     "deit": Kind("DeiTModel", 2, True, (("add_pooling_layer", False),)),
     "ijepa": Kind("IJepaModel", 0, True, (("add_pooling_layer", False),)),
 }
-"""Towers whose sequence of tokens is read, by ``model_type`` of their configuration."""
 
 
 class Tower(nn.Module):
@@ -106,10 +106,10 @@ class Tower(nn.Module):
         return cast("Tensor", out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer])
 
 
+# Norms that AutoBackbone puts after each stage: only detectors' backbones have them; elsewhere they scale by one
 UNTRAINED_NORMS = ("hidden_states_norms.*",)
-"""Norms that AutoBackbone puts after each stage: only detectors' backbones have them; elsewhere they scale by one."""
+# The key of configurations that says how many register tokens stand between the class token and the patches
 REGISTERS = "num_register_tokens"
-"""The key of configurations that says how many register tokens stand between the class token and the patches."""
 
 
 def _square(side: Any) -> tuple[int, int]:

@@ -49,8 +49,8 @@ def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
     return known
 
 
+# Files beside the weights that decide features
 SETTINGS = ("config.json", "preprocessor_config.json", "processor_config.json")
-"""Files beside the weights that decide features."""
 HELP = "a folder that save_pretrained wrote, or a repository of the Hugging Face hub: docs/backbones.md"
 
 

@@ -52,8 +52,8 @@ def _whole(size: tuple[int, int]) -> Window:
     return Window(size, (0, 0), size)
 
 
+# From this side on, ConvNeXt's image processor stretches pictures; below it resizes and cuts out the centre
 LEAST_WARPED = 384
-"""From this side on, ConvNeXt's image processor stretches pictures; below it resizes and cuts out the centre."""
 
 
 def _percentage_side(processor: Any) -> int:

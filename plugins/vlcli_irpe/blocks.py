@@ -19,8 +19,8 @@ from torch import Tensor
 from vlcli_irpe.buckets import BucketRule
 from vlcli_irpe.relative_index import TokenGrid, axis_buckets
 
+# Least number of tokens with which it is faster
 LEAST = 256
-"""Least number of tokens with which it is faster."""
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,8 @@ def _watch(module: Any, terms: Terms) -> None:
     module.prepare, module.logits = prepared, added
 
 
+# Ratios of the released configurations (reference: the release's own defaults by method)
 RELEASED = {"euclidean": 20.0, "quantization": 33.0, "cross": 20.0, "product": 1.9}
-"""Ratios of the released configurations (reference: the release's own defaults by method)."""
 Method = Literal["euclidean", "quantization", "cross", "product"]
 
 

@@ -20,12 +20,12 @@ from vlcli.registry import Spec
 from vlcli_irpe.figures import Plot
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
+# Product with 50 buckets (iRPE), and what Figure 10 compares it with as supplement 4 sets it up
 ENCODINGS: dict[str, Spec | None] = {
     "none": None,
     **{label: {"name": label.lower()} for label in ("Shaw", "Transformer-XL", "Huang", "SASA")},
     **{f"iRPE {label}": {"name": "irpe", "sides": sides} for label, sides in SIDES.items()},
 }
-"""Product with 50 buckets (iRPE), and what Figure 10 compares it with as supplement 4 sets it up."""
 Size = Literal["tiny", "small", "base"]
 
 

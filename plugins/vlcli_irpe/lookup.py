@@ -25,8 +25,8 @@ from vlcli_irpe.relative_index import Align, AxisIndex, Indices, RelativeIndex, 
 Side = Literal["query", "key", "value"]
 Init = Literal["zero", "xavier", "normal"]
 OffPlane = Literal["bucket", "nothing"]
+# Tokens that lie on a picture, and so have offsets from one another
 PLANE: tuple[Sort, Sort] = ("cell", "box")
-"""Tokens that lie on a picture, and so have offsets from one another."""
 LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
 
 

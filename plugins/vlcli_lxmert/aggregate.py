@@ -14,9 +14,10 @@ from vlcli.registry import Spec
 _SETS = ("mscoco", "vg", "vqa", "gqa", "visual7w")  # the data sets by their names in LXMERT's files
 OF_COCO, OF_VG = ("mscoco", "vqa"), ("vg", "gqa", "visual7w")
 ALL = "all"
+# The rows of LXMERT's Table 1
 PARTS = ("COCO - VG", "COCO and VG", "VG - COCO")
-"""The rows of LXMERT's Table 1."""
 SPLITS = ("mscoco_train", "mscoco_nominival", "mscoco_minival", "vgnococo")
+# The readers that are tried for each set, with the splits that are for training and validation
 USUAL: Mapping[str, tuple[tuple[Spec, tuple[str, ...]], ...]] = {
     "mscoco": (
         ({"name": "coco-captions", "file": "annotations/captions_{split}2014.json"}, ("train", "val")),
@@ -28,7 +29,6 @@ USUAL: Mapping[str, tuple[tuple[Spec, tuple[str, ...]], ...]] = {
     "gqa": (({"name": "gqa"}, ("train", "val")),),
     "visual7w": (({"name": "vg-qa"}, ("all",)),),
 }
-"""The readers that are tried for each set, with the splits that are for training and validation."""
 
 
 @dataclass

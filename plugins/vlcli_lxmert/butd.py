@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli_lxmert.names import from_public
 
+# Factor of the rule for the learning rate; docs/learning.md has the trials
 RATE = 3.0
-"""Factor of the rule for the learning rate; docs/learning.md has the trials."""
 
 
 class GatedTanh(nn.Module):

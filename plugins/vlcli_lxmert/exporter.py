@@ -20,12 +20,12 @@ CLASSES = {
     "question-answering": "LxmertForQuestionAnswering",
 }
 
+# Objectives whose head transformers has, and its names of their scores
 SCORES = {
     "answering": "question_answering_score",
     "image-qa": "question_answering_score",
     "matching": "cross_relationship_score",
 }
-"""Objectives whose head transformers has, and its names of their scores."""
 
 
 class TransformersLXMERT(export.TransformersExporter):

@@ -23,10 +23,10 @@ from vlcli.errors import DataError, VlcliError
 from vlcli.files import written
 from vlcli_lxmert.aggregate import SPLITS, Datum, aggregate, composition, find_sources, refuse_tests
 
+# Splits that are for validation
 HELD = ("mscoco_minival",)
-"""Splits that are for validation."""
+# The data sets as LXMERT's Table 1 calls them
 TITLES = {"mscoco": "COCO-Cap", "vg": "VG-Cap", "vqa": "VQA", "gqa": "GQA", "visual7w": "VG-QA"}
-"""The data sets as LXMERT's Table 1 calls them."""
 
 
 # There are nine million sentences: what is alike is kept once.

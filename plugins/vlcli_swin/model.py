@@ -15,8 +15,8 @@ import vlcli.nn as vl
 from vlcli.errors import ComponentError
 from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
 
+# Name in ``SwinModel`` of the biases of a stage's block
 TABLE = "encoder.layers.{}.blocks.{}.attention.relative_position_bias.relative_position_bias_table"
-"""Name in ``SwinModel`` of the biases of a stage's block."""
 _BIAS = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.rpe_k\.lookup_table_bias$")
 _NAMES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (_BIAS.pattern, TABLE.format(r"\1", r"\2")),
@@ -87,11 +87,11 @@ def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     return vl.from_public(state, names, timm_name)
 
 
+# Width, blocks and heads by stage (Swin section 3.3)
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
     "small": (96, (2, 2, 18, 2), (3, 6, 12, 24)),
 }
-"""Width, blocks and heads by stage (Swin section 3.3)."""
 Grid = tuple[int, int]
 STYLE = vl.BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
 

@@ -85,8 +85,8 @@ def _with(regions: Regions, boxes: Tensor) -> Regions:
     return Regions(*(torch.cat(pair) for pair in parts))
 
 
+# Parameters that change no feature: where the file lies (its hash is kept) and how many pictures go at a time
 HIDDEN = ("weights", "batch_size")
-"""Parameters that change no feature: where the file lies (its hash is kept) and how many pictures go at a time."""
 
 
 class TorchvisionExtractor(Extractor):

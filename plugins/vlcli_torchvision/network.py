@@ -18,8 +18,8 @@ from vlcli.detection import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError
 
 TINY_ANCHORS = (12, 24, 48, 96)
+# Sides of the square anchors: all of them on the one map of the tiny network, one for each level of a pyramid
 FPN_ANCHORS = (32, 64, 128, 256, 512)
-"""Sides of the square anchors: all of them on the one map of the tiny network, one for each level of a pyramid."""
 
 
 class OneMap(nn.Module):
@@ -103,11 +103,11 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         return detections, losses
 
 
+# Names in torchvision's published files of two-stage detectors, and what they are called since version 0.13
 OLD_NAMES = {
     r"(fpn\.(?:inner|layer)_blocks\.\d+)\.(weight|bias)$": r"\1.0.\2",
     r"(rpn\.head\.conv)\.(weight|bias)$": r"\1.0.0.\2",
 }
-"""Names in torchvision's published files of two-stage detectors, and what they are called since version 0.13."""
 
 
 def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -75,8 +75,8 @@ class TextTower(nn.Module):
         return cast("nn.Embedding", self.network.get_input_embeddings())
 
 
+# Keys of a text tower's configuration, and the fields of DataSpec that fill them where it leaves them out
 IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id", "vocab_size": "vocab_size"}
-"""Keys of a text tower's configuration, and the fields of DataSpec that fill them where it leaves them out."""
 
 
 def completed(tower: Source, data_spec: DataSpec) -> Source:
@@ -112,8 +112,8 @@ def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
         raise DataError(what, where=f"model.{where}", got=got, expected=f"at most {most}", hint=hint)
 
 
+# What a dual model's configuration calls its image tower
 NAMES = ("vision_config", "image_config")
-"""What a dual model's configuration calls its image tower."""
 Numbers = tuple[float, float, float]
 Statistics = tuple[Numbers | None, Numbers | None]
 """Mean and deviation per channel; None: those of the tower's processor."""

@@ -16,8 +16,8 @@ from vlcli.files import cached_repository
 from vlcli.foreign import transformers_model
 from vlcli.nn import quiet_transformers
 
+# Files that may hold a tower's weights
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Files that may hold a tower's weights."""
 Choice = str | dict[str, Any]
 """What a recipe says of a tower: a name or folder, or a configuration."""
 

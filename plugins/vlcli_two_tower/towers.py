@@ -79,8 +79,8 @@ def _linear(network: nn.Module) -> list[str]:
 VIT: dict[str, Any] = {"model_type": "vit"}
 BERT: dict[str, Any] = {"model_type": "bert"}
 CLIP_MEAN: encoders.Numbers = (0.48145466, 0.4578275, 0.40821073)
+# Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise.
 CLIP_STD: encoders.Numbers = (0.26862954, 0.26130258, 0.27577711)
-"""Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise."""
 _TOKENIZERS = ("tokenizer.json", "vocab.txt")  # files that hold a text tower's vocabulary
 _PREFIXES = {"text_model.": "text.network.", "vision_model.": "image.network."}
 

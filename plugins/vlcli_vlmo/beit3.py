@@ -15,8 +15,8 @@ from vlcli.registry import PositionSpec
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT
 from vlcli_vlmo.multiway import MultiwayStack, adapt
 
+# Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)
 SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
-"""Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)."""
 EPS = 1e-5
 _LONGEST_CAPTION = 512  # word positions of a model that generates; the published files have 1,022
 

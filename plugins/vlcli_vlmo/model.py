@@ -13,8 +13,8 @@ from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, add_types
 from vlcli_vlmo.weights import adapt
 
+# BEiT's attention: no bias on keys, softmax in float32
 STANDARD = {"name": "standard", "bias": "query_value", "float32_softmax": True}
-"""BEiT's attention: no bias on keys, softmax in float32."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Size:
     layer_scale: float | None = 0.1
 
 
+# Paper section 4.1; ``base_plus`` and the layer scale are the released code's
 SIZES = {
     "base": Size(768, 12, 12, 2),
     "base_plus": Size(544, 24, 16, 3, relative=False, layer_scale=None),
     "large": Size(1024, 24, 16, 3),
 }
-"""Paper section 4.1; ``base_plus`` and the layer scale are the released code's."""
 
 
 class VLMo(vl.Model):

@@ -80,8 +80,8 @@ def own_name(name: str) -> str:
     return vl.translate(name, _PLAIN) or name
 
 
+# Words take the first set of projections and pictures the second; the layer mixes the heads itself, behind a norm
 DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
-"""Words take the first set of projections and pictures the second; the layer mixes the heads itself, behind a norm."""
 
 
 class NormedFeed(nn.Module):

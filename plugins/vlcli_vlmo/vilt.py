@@ -38,8 +38,8 @@ _LAYER = {
     "feed_forward.norm.": "layernorm_after.",
 }
 TABLE = "embeddings.position_embeddings"
+# The word table once more, which transformers' masked-word head is tied to
 DECODER = "mlm_score.decoder.weight"
-"""The word table once more, which transformers' masked-word head is tied to."""
 
 
 class ViLT(vl.Model):

@@ -10,12 +10,12 @@ from torch import nn
 from vlcli import export
 from vlcli_vlmo.vilt import DECODER, ViLT, to_transformers
 
+# Transformers' class with the head of an objective; ``ViltModel`` for any other
 CLASSES = {
     "answering": "ViltForQuestionAnswering",
     "classification": "ViltForImagesAndTextClassification",
     "mlm": "ViltForMaskedLM",
 }
-"""Transformers' class with the head of an objective; ``ViltModel`` for any other."""
 
 
 class TransformersViLT(export.TransformersExporter):

@@ -11,13 +11,13 @@ from vlcli.nn import PROJECTIONS, State, fit_weights, from_public, substitute, t
 from vlcli_vlmo.bias import VLMoBias
 
 _EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}  # our experts, and what the released code calls them
+# Objectives whose head is the released ``itm_score``
 MATCHING = ("contrast-matching", "matching", "hard-matching")
-"""Objectives whose head is the released ``itm_score``."""
+# Buffers in released files that are computed here
 COMPUTED = ("text_embeddings.position_ids", *(f"{of}relative_position_index" for of in ("", "text_", "text_imag_")))
-"""Buffers in released files that are computed here."""
 BIG = "relative_position_bias_table"
+# Parts of the head ``vlmo-answer``, and their numbers in the ``nn.Sequential`` of released code
 CLASSIFIER = {"inner": 0, "norm": 1, "outer": 3}
-"""Parts of the head ``vlmo-answer``, and their numbers in the ``nn.Sequential`` of released code."""
 
 _PLAIN = {
     "text.words.": "text_embeddings.word_embeddings.",

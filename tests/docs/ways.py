@@ -390,7 +390,9 @@ WAYS: dict[str, Way] = {
         "train/loss", ("--force",), slow=True
     ),
     "vlcli extract --recipe quickstart --only regions --processes 2": Way("regions", ("--force",), slow=True),
-    "vlcli extract --recipe quickstart --only regions stages.regions.workers=4": Way("regions", ("--force",), slow=True),
+    "vlcli extract --recipe quickstart --only regions stages.regions.workers=4": Way(
+        "regions", ("--force",), slow=True
+    ),
 }
 LOOKING = ("vlcli ls", "vlcli show")
 """Commands that begin so run as they are shown and need no way of their own."""

@@ -180,3 +180,40 @@ def test_code_of_a_plugin_that_ends_the_program_is_a_fault_of_the_plugin():
     with pytest.raises(ComponentError, match="SystemExit: 3"), blamed("tasks", "faulty", Faulty):
         sys.exit(3)
     assert "The code ends the program." in str(as_vlcli(SystemExit(3)))
+
+
+def test_an_error_of_a_strangers_hook_names_the_component(monkeypatch, tmp_path):
+    """Wherever the hook was called: by the innermost component in the traceback, not by vlcli's code that called it."""
+    import pytest
+
+    from vlcli.cli.guard import as_vlcli
+    from vlcli.errors import ComponentError
+
+    file = tmp_path / "hooks.py"
+    file.write_text(
+        "from vlcli.registry import component\nfrom vlcli.objectives import Objective\n\n"
+        "@component('objectives', 'first')\nclass First(Objective):\n    def forward(self, step, others): ...\n"
+        "    def labels(self):\n        return {}['no label']\n\n"
+        "@component('objectives', 'second')\nclass Second(First):\n    def constant_loss(self):\n        helper()\n\n"
+        "def helper():\n    raise ValueError('no constant')\n"
+    )
+    monkeypatch.setattr(ENTRIES, "_session", {})
+    registry.load_file(file)
+
+    def told(name, hook):
+        with pytest.raises((KeyError, ValueError)) as caught:
+            getattr(registry.load("objectives", name), hook)(None)
+        return as_vlcli(caught.value)
+
+    for name, hook, who, line in (
+        ("first", "labels", "first", 8),
+        ("second", "labels", "first", 8),  # inherited
+        ("second", "constant_loss", "second", 16),
+    ):
+        error = told(name, hook)
+        assert isinstance(error, ComponentError)
+        assert (error.what, error.where) == (
+            f"The objective '{who}' fails with an error of its own.",
+            f"{file}:{line}",
+        )
+    assert as_vlcli(ValueError("ours")).what == "Something unforeseen went wrong."

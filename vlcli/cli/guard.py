@@ -22,6 +22,7 @@ from vlcli.recipe.load import from_mapping, load, slug
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
 from vlcli.registry.contract import blame
+from vlcli.registry.lookup import of_stranger
 
 
 def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
@@ -125,6 +126,8 @@ def as_vlcli(error: BaseException) -> VlcliError:
         what, hint = "A path begins with ~ and a name that is no user's.", "write the whole path, or ~/ for your own"
         path = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_locals.get("self", "")
         return DataError(what, got=str(path), hint=hint)
+    if (stranger := of_stranger(error)) is not None:
+        return stranger
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
     hint = "run with -vv for the traceback"
     what = "The code ends the program." if isinstance(error, SystemExit) else "Something unforeseen went wrong."

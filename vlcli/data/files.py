@@ -24,8 +24,8 @@ _GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
+# Rows below which lists of one length in an object are no columns of a table, but captions of pictures
 FEWEST_ROWS = 10
-"""Rows below which lists of one length in an object are no columns of a table, but captions of pictures."""
 
 
 def is_picture_file(name: str) -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 
 from vlcli.errors import UsageError
 
+# Pictures of each part of a data set
 PICTURES = 8  # of a part: a baseline is fitted on no fewer
-"""Pictures of each part of a data set."""
 ANSWERS = ("red", "green", "blue", "yes", "no", "2")
+# Width and height of a picture
 SIZE = (64, 48)
-"""Width and height of a picture."""
+# Annotated boxes of a picture: x, y, width, height
 BOXES = ([4, 4, 24, 24], [30, 8, 20, 30], [8, 26, 44, 18])
-"""Annotated boxes of a picture: x, y, width, height."""
 _KINDS = ("circle", "square", "triangle", "star")
 _PLACES = ("left of", "right of", "above", "below")
 

@@ -25,8 +25,8 @@ from vlcli.tools.search import Index
 TOP = 8
 THUMBNAIL = 240
 TRIED = "is this a picture"
+# Pictures of one request where the task takes any number
 PICTURES = 5
-"""Pictures of one request where the task takes any number."""
 
 
 SMALL_ABOUT = (

@@ -25,13 +25,13 @@ from vlcli.errors import UsageError, VlcliError
 from vlcli.version import __version__
 
 _CONNECTIONS = 128  # requests in progress at a time; further ones are answered by 503
+# Seconds without a byte after which a connection is closed
 QUIET = 30.0
-"""Seconds without a byte after which a connection is closed."""
+# Bytes a second at which a body must come, beside :data:`QUIET` for all of it: who drips holds a place of others
 SLOWEST = 100_000
-"""Bytes a second at which a body must come, beside :data:`QUIET` for all of it: who drips holds a place of others."""
 JSON_BYTES = 256 * 1024
+# Bytes of a body too large that are read and thrown away, so that the sender gets to read the answer
 DISCARDED = 64 * 2**20
-"""Bytes of a body too large that are read and thrown away, so that the sender gets to read the answer."""
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/demo.js": ("demo.js", "text/javascript; charset=utf-8"),

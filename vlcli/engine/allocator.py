@@ -6,10 +6,10 @@ import ctypes
 import os
 import sys
 
+# Variables of glibc's allocator: where one is set, vlcli leaves its thresholds alone
 VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES")
-"""Variables of glibc's allocator: where one is set, vlcli leaves its thresholds alone."""
+# Parameters from which a model's gradients are worth keeping; smaller ones lie below glibc's own thresholds
 LARGE = 10_000_000
-"""Parameters from which a model's gradients are worth keeping; smaller ones lie below glibc's own thresholds."""
 # By default glibc returns freed arrays of 32 MiB and more to the system, and a step faults their pages in again.
 _THRESHOLDS = {-3: 2**30, -1: 2**31 - 1}  # bytes; M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
 

@@ -18,8 +18,8 @@ from vlcli.progress import Progress
 from vlcli.recipe.schema import Training
 
 T = TypeVar("T")
+# Without ``save_every``, a checkpoint is written at each epoch's end and after so many seconds
 SAVE_SECONDS = 300.0
-"""Without ``save_every``, a checkpoint is written at each epoch's end and after so many seconds."""
 
 
 @dataclass

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 
+# Most seconds between two looks of the watching thread
 EVERY = 2.0
-"""Most seconds between two looks of the watching thread."""
 COMPUTES, LOADS, WAITS = "computes", "loads data", "waits for the others"
 EVALUATES, WRITES = "evaluates", "writes a checkpoint"
 HINT = (

@@ -22,8 +22,8 @@ from vlcli.nn.weights import choose_state, cut, unscaled, without_prefix
 from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
+# What to do about numbers that are not finite
 REMEDY = "lower optimizer.lr, lengthen schedule.warmup or set clip"
-"""What to do about numbers that are not finite."""
 _TIED = "tied"  # key of the file's metadata: JSON, name of each tied tensor -> name it is stored under
 
 

@@ -17,8 +17,8 @@ from vlcli.nn.model import EncoderOutput, FusionOutput, Model, Recorder
 T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
 """Tokens of a pass that are read: all, the text's, or the pooled vector alone."""
+# All values of ``Rows``, each set of tokens a part of the one before
 ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
-"""All values of ``Rows``, each set of tokens a part of the one before."""
 
 
 class ForwardPasses:

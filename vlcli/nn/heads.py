@@ -17,8 +17,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn.fitting import initialise
 from vlcli.nn.model import Model
 
+# The head of each role if neither model nor recipe name one
 ROLES = {"mlm": "bert-mlm", "matching": "linear", "answer": "lxmert-answer", "pair": "lxmert-pair", "label": "linear"}
-"""The head of each role if neither model nor recipe name one."""
 
 
 class HeadTransform(nn.Module):

@@ -12,6 +12,7 @@ PublicName = Callable[[str], tuple[str, int | None]]
 """Maps a model's name to the public one and, where query, key and value are one tensor, to the third that is meant."""
 PROJECTIONS = ("query", "key", "value")
 """The thirds of a joint projection, in timm's and torch's order."""
+# Our names inside a layer, and those of transformers
 VIT_NAMES = {
     "self_attention.attention.query.": "attention.q_proj.",
     "self_attention.attention.key.": "attention.k_proj.",
@@ -22,7 +23,6 @@ VIT_NAMES = {
     "feed_forward.outer.": "mlp.fc2.",
     "feed_forward.norm.": "layernorm_after.",
 }
-"""Our names inside a layer, and those of transformers."""
 BERT_NAMES = {
     "self_attention.attention.dense.": "attention.output.dense.",
     "self_attention.attention.": "attention.self.",

@@ -12,8 +12,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn.batch import Images
 from vlcli.nn.model import Model
 
+# Strides of the pyramid made of maps of one resolution (BEiT, appendix; UPerNet)
 STRIDES = (4, 8, 16, 32)
-"""Strides of the pyramid made of maps of one resolution (BEiT, appendix; UPerNet)."""
 
 
 class Norm(nn.SyncBatchNorm):

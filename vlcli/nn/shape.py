@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from torch import nn
 
+# Names of the norm before the attention in layers of timm, transformers and open_clip
 PRE_NORMS = ("norm1", "norm_1", "ln_1", "layer_norm1", "layernorm_before")
-"""Names of the norm before the attention in layers of timm, transformers and open_clip."""
 
 
 @dataclass(frozen=True)

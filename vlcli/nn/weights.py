@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from vlcli.errors import DataError, shown
 
+# Files of which a folder of weights holds one, an index beside its shards, as transformers writes them
 WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
-"""Files of which a folder of weights holds one, an index beside its shards, as transformers writes them."""
+# Buffers of batch normalisation that inference never reads and many checkpoints lack
 COUNTERS = "*num_batches_tracked"
-"""Buffers of batch normalisation that inference never reads and many checkpoints lack."""
 # Keys of a checkpoint's weights, looked at before others.
 _USUAL = ("state_dict", "model", "module")
 _DEEPEST = 3  # most keys between a checkpoint and its weights
@@ -81,8 +81,8 @@ def choose_state(
     return wanted[0], states.get(wanted[0], {})
 
 
+# Ending of the name beside weights of 8 bits: the factor of each of their rows
 SCALE = ".int8_scale"
-"""Ending of the name beside weights of 8 bits: the factor of each of their rows."""
 
 
 def unscaled(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

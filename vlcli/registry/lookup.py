@@ -2,6 +2,8 @@
 
 import importlib.util
 import inspect
+import sys
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import CONTRACTS, blame, blamed, fault, in_a_line, incomplete, origin, place
+from vlcli.registry.contract import CONTRACTS, blame, blamed, fault, in_a_line, incomplete, origin, place, unforeseen
 from vlcli.registry.entries import entries, find
 from vlcli.registry.packages import FILES, INTERFACE, OLDEST, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
@@ -86,6 +88,20 @@ def _imported(entry: Entry) -> Any:
         where = f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else "")
         got, hint = in_a_line(error), getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}"
         raise ComponentError(what, where=where, got=got, hint=hint) from error
+
+
+def of_stranger(error: BaseException) -> ComponentError | None:
+    """Returns the error of the component of another package whose code raised ``error``; None: vlcli's own did."""
+    declared = (entry for entry in entries() if entry.distribution not in TRUSTED and entry.kind not in FILES)
+    strangers = [entry for entry in declared if entry.loaded or entry.value.partition(":")[0] in sys.modules]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for entry in strangers:
+            with suppress(OSError, TypeError, ComponentError):
+                target = _target(entry)
+                lines, start = inspect.getsourcelines(target)
+                if inspect.getsourcefile(target) == frame.filename and 0 <= (frame.lineno or 0) - start < len(lines):
+                    return unforeseen(error, entry.kind, entry.name, target)
+    return None
 
 
 def private_imports_of(entry: Entry) -> list[str]:

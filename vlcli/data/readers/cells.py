@@ -20,8 +20,8 @@ from vlcli.metrics.vqa import plain_form, table_form
 from vlcli.plain import as_list
 
 TYPES = ("number", "text", "list")
+# Columns of classes or answers
 ROLES = ("label", "answers", "box_labels")
-"""Columns of classes or answers."""
 # Text that is a number; `007`, `1e3`, `NA`, `null` and ids of twenty digits are none.
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
 _SPLITS = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
@@ -166,8 +166,8 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         raise DataError(error.what, where=where, got=error.got, expected=error.expected) from None
 
 
+# Target of answers in other languages than English, whose spelling stays
 PLAIN = {"answer_form": "plain"}
-"""Target of answers in other languages than English, whose spelling stays."""
 
 
 def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from vlcli.data.readers.split_file import SplitFileReader, StreamReader, list_ro
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
 
+# LXMERT's names of splits by the official ones, and the other way round
 ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "submit"}
-"""LXMERT's names of splits by the official ones, and the other way round."""
 
 
 class GQA(StreamReader):

@@ -19,12 +19,12 @@ from vlcli.data.recognition.recognised import part_in
 from vlcli.data.recognition.tables import TableFile, spread
 from vlcli.errors import DataError
 
+# Least lines of text files of a folder that ``init`` takes for columns
 FEWEST_LINES = 10
-"""Least lines of text files of a folder that ``init`` takes for columns."""
+# Files of a row each into which ``init`` looks
 MOST_READ = 500
-"""Files of a row each into which ``init`` looks."""
+# Text files of a folder; more are no columns and are not opened
 MOST_COLUMNS = 20
-"""Text files of a folder; more are no columns and are not opened."""
 
 
 class TextColumns(Table):

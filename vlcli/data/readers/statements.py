@@ -128,10 +128,11 @@ def _images(row: dict[str, Any]) -> list[str]:
     return [str(row.get(f"img{side}", f"{stem}-img{side}")) for side in (0, 1)]
 
 
+# In the order of ALBEF's head
 LABELS = ("contradiction", "neutral", "entailment")
-"""In the order of ALBEF's head."""
 _NO_LABEL = "-"  # SNLI's label of a pair whose annotators did not agree
 UNSETTLED = "without an agreed label"
+# Names of a field in SNLI-VE's JSON lines, e-SNLI-VE's CSV and ALBEF's lists, by role
 FIELDS = {
     "image": ("Flickr30K_ID", "Flickr30kID", "image"),
     "text": ("sentence2", "hypothesis", "sentence"),
@@ -139,7 +140,6 @@ FIELDS = {
     "key": ("pairID",),
     "kind": ("family", "kind"),
 }
-"""Names of a field in SNLI-VE's JSON lines, e-SNLI-VE's CSV and ALBEF's lists, by role."""
 
 
 class SNLIVE(SplitFileReader):

@@ -21,8 +21,8 @@ from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
 from vlcli.plain import as_list
 
+# Column names that hold unless a recipe names others
 COLUMNS = {name: name for name in ("image", "id", "text", "label", "boxes", "box_labels", "answers")}
-"""Column names that hold unless a recipe names others."""
 _NO_COLUMN = "\0"  # stands for a column that no table has
 _MOST_NAMED = 40  # columns that a message names
 

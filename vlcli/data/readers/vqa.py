@@ -15,8 +15,8 @@ from vlcli.data.readers.split_file import StreamReader
 from vlcli.data.recognition.recognised import Recognised, part_in, split_names
 from vlcli.errors import DataError
 
+# Soft score of an answer by how many of the ten people gave it; four or more count as four
 SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
-"""Soft score of an answer by how many of the ten people gave it; four or more count as four."""
 
 
 def soft_scores(answers: Iterable[str]) -> dict[str, float]:

@@ -17,8 +17,8 @@ from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
 
+# Names of pictures that are tried to find the folder that they are relative to
 SAMPLED = 5000
-"""Names of pictures that are tried to find the folder that they are relative to."""
 
 
 class Folder:

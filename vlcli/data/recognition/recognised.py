@@ -12,12 +12,12 @@ from typing import Any
 
 from vlcli.plain import as_list, comma_list
 
+# Words for the parts of a data set
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
     "validation": ("validation", "validate", "valid", "minival", "val", "dev", "holdout"),
     "test": ("testing", "testdev", "testa", "testb", "test", "tst", "t10k"),
 }
-"""Words for the parts of a data set."""
 _WORDS = "|".join(sorted((word for words in PART_WORDS.values() for word in words), key=len, reverse=True))
 _PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs|labels)?(?![a-z]))", re.IGNORECASE)
 

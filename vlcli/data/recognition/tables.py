@@ -19,10 +19,10 @@ from vlcli.errors import DataError
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 SUFFIXES |= {".jsonlines": "jsonl", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pkl": "pickle", ".pickle": "pickle"}
 """Reader by the ending of a file's name; ``.gz`` may follow."""
+# Larger files are named and left unread
 MOST_BYTES = 512 * 2**20
-"""Larger files are named and left unread."""
+# Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all
 MOST_ROWS = 5000
-"""Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
 # Columns of lists of questions and of their answers.
 _PARALLEL = (("questions", "answers"), ("question", "answer"), ("Questions", "Answers"))

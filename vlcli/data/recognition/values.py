@@ -8,10 +8,10 @@ from typing import Any
 
 from vlcli.data.recognition.recognised import part_of
 
+# Classes of a column, at most
 MOST_LABELS = 200
-"""Classes of a column, at most."""
+# Rows below which different values in every row mean nothing
 FEW = 10
-"""Rows below which different values in every row mean nothing."""
 
 _FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 # Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese.

@@ -110,6 +110,7 @@ def neighbours(scene: Scene, config: ShapesConfig) -> bool:
     return abs(first.x - second.x) + abs(first.y - second.y) < 1.5 * config.size / config.board
 
 
+# Forms by the names of ``CAPTIONS``, and how often each is drawn unless the world says which
 FORMS: dict[str, tuple[Form, int]] = {
     "single": (_single, 6),
     "absent": (_absent, 2),
@@ -121,7 +122,6 @@ FORMS: dict[str, tuple[Form, int]] = {
     "compare": (_compare, 1),
     "distance": (_distance, 0),
 }
-"""Forms by the names of ``CAPTIONS``, and how often each is drawn unless the world says which."""
 
 
 def captions(scene: Scene, rng: Random, config: ShapesConfig) -> list[str]:

@@ -26,11 +26,11 @@ PALETTE: dict[str, tuple[int, int, int]] = {
     "pink": (236, 110, 170),
     "brown": (128, 84, 52),
 }
+# Fields that must be 1 or more
 COUNTS = (
     *("captions", "questions", "entailments", "expressions", "albums", "imagenet", "ade20k"),
     *("nlvr2_train", "nlvr2_dev", "nlvr2_test"),
 )
-"""Fields that must be 1 or more."""
 KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "heart")
 
 

@@ -12,6 +12,7 @@ from vlcli.data.shapes.world import MARGIN, RELATIONS, Noun, Picture, Scene
 
 SHARES = {"yes/no": 0.4, "number": 0.2, "other": 0.4}
 OPENINGS = ("what color is the", "what is the", "where is the", "how many", "is there a", "are there", "is the", "what")
+# GQA's semantic and structural type by its detailed type
 TYPES = {
     "existAttrC": ("obj", "verify"),
     "twoCount": ("obj", "compare"),
@@ -26,9 +27,8 @@ TYPES = {
     "positionChoose": ("rel", "choose"),
     "positionVerify": ("rel", "verify"),
 }
-"""GQA's semantic and structural type by its detailed type."""
+# Types of questions that are there only where a world names them: other worlds keep their questions
 ONLY_ASKED = ("relChooser", "positionChoose", "positionVerify")
-"""Types of questions that are there only where a world names them: other worlds keep their questions."""
 Program = tuple[tuple[str, str], ...]
 
 

@@ -11,7 +11,7 @@ mattnet   detections of MAttNet, boxes without features
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.formats.tsv import BUTD, OBJ36, TSVFormat
 
+# What can be exported, by name
 TABLES: dict[str, TSVFormat] = {"obj36": OBJ36, "butd": BUTD}
-"""What can be exported, by name."""
 
 __all__ = ["TABLES", "ForeignImage", "Format", "FormatOptions", "ImageNames", "TSVFormat"]
