@@ -102,8 +102,8 @@ class TextAssignment(Objective):
         return {name: value for name, value in state.items() if name in fresh}
 
 
-# Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it.
 MARK = "matched"
+"""Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
 
 # Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite
 CHANGE = "change"

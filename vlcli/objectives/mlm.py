@@ -105,8 +105,8 @@ def _fitting(groups: Sequence[list[int]], budget: int) -> list[int]:
     return sorted(chosen)
 
 
-# Per piece: the id that was hidden, -1 where none was
 MARK = "masked_words"
+"""Per piece: the id that was hidden, -1 where none was."""
 
 
 @dataclass(eq=False)
