@@ -6,6 +6,7 @@ The process of a stage starts while the stage before it runs: importing torch ta
 import importlib
 import json
 import os
+import select
 import subprocess
 import sys
 from collections import deque
@@ -29,6 +30,8 @@ from vlcli.runner.execute import StageOutcome, States, settle
 from vlcli.runner.watch import Unwatched, Watch
 
 _PATIENCE = 30.0
+# Seconds that a process which is ready lets pass: a stage counts the idle cores as it begins, and imports would be busy
+_PAUSE = 10.0
 _KINDS: dict[int, type[VlcliError]] = {2: UsageError, 4: ComponentError, 5: DataError}
 
 
@@ -221,6 +224,7 @@ def command(planner: Planner, name: str) -> list[str]:
 
 def wait_for_key(resolved: Resolved, name: str) -> str:
     """Imports what the stage of this process needs; returns its key, a line on stdin, or "" where the run has ended."""
+    select.select([sys.stdin], [], [], _PAUSE)
     importlib.import_module(f"vlcli.stages.{resolved.stages[name].kind}")
     for use in [*of_recipe(resolved.recipe), *of_stage(name, resolved.stages[name])]:
         with suppress(VlcliError):  # told where the component is built
