@@ -6,6 +6,7 @@ ever. The main thread sees that the process is gone.
 
 import atexit
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,6 +135,11 @@ def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> 
     if known is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGCHLD, known)  # torch would raise wherever the main thread is when a worker dies
     return Ahead(source, multiprocessing.active_children())
+
+
+def usable_cores() -> set[int]:
+    """Returns the processor cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def how_it_ended(code: int) -> str:

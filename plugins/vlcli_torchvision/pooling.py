@@ -33,9 +33,10 @@ class SampledRoIAlign(MultiScaleRoIAlign):  # type: ignore[misc]  # torchvision 
         (features,) = (x[name] for name in self.featmap_names)  # (M, C, H, W)
         if not self.sampling or features.device.type != "cpu" or not torch.is_grad_enabled():
             return cast(Tensor, super().forward(x, boxes, image_shapes))
-        places = pad_sequence(boxes, batch_first=True).to(features) / self.stride  # (M, N, 4)
+        kind = torch.promote_types(features.dtype, boxes[0].dtype)  # maps may be of bfloat16, whose places are coarse
+        places = pad_sequence(boxes, batch_first=True).to(kind) / self.stride  # (M, N, 4)
         count, samples = places.shape[1], self.cells * self.sampling
-        shares = (torch.arange(samples, dtype=places.dtype) + 0.5) / samples
+        shares = (torch.arange(samples, dtype=kind) + 0.5) / samples
         low, side = places[..., :2], (places[..., 2:] - places[..., :2]).clamp(min=1)
         points = low[:, :, None] + side[:, :, None] * shares[:, None]  # (M, N, S, 2), x and y
         extent = points.new_tensor([features.shape[3], features.shape[2]])
@@ -43,13 +44,13 @@ class SampledRoIAlign(MultiScaleRoIAlign):  # type: ignore[misc]  # torchvision 
         points = points / (extent - 1).clamp(min=1) * 2 - 1
         across, down = points[..., 0][:, :, None, :], points[..., 1][:, :, :, None]
         grid = torch.stack(torch.broadcast_tensors(across, down), -1).flatten(1, 2)  # (M, N * S, S, 2)
-        found = grid_sample(features, grid, padding_mode="border", align_corners=True)  # (M, C, N * S, S)
+        found = grid_sample(features.to(kind), grid, padding_mode="border", align_corners=True)  # (M, C, N * S, S)
         found = found.unflatten(2, (count, samples))
         if not seen.all():  # samples beside the map count as 0
             found = found * (seen[..., :, None, 1] & seen[..., None, :, 0])[:, None]
         if self.sampling > 1:
             found = found.unflatten(4, (self.cells, -1)).unflatten(3, (self.cells, -1)).mean((4, 6))
-        means = found.transpose(1, 2)
+        means = found.transpose(1, 2).to(features.dtype)
         return torch.cat([rows[: len(one)] for rows, one in zip(means, boxes, strict=True)])  # (sum N, C, cells, cells)
 
 

@@ -17,6 +17,7 @@ from typing import Annotated
 
 from typer import Option
 
+from vlcli.ahead import usable_cores
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded, leave
 from vlcli.engine import allocator
@@ -206,9 +207,8 @@ def shadows(folders: list[Path]) -> list[Finding]:
 
 
 def _limits() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    yield Finding("processors", "ok", f"{cores} cores{load}")
+    yield Finding("processors", "ok", f"{len(usable_cores())} cores{load}")
     try:
         import resource
     except ImportError:

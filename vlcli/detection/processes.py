@@ -1,6 +1,5 @@
 """Extracts on the processors of this machine: several processes decode and run the network, each on one thread."""
 
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from vlcli import stopping
-from vlcli.ahead import from_workers
+from vlcli.ahead import from_workers, usable_cores
 from vlcli.detection.extractor import Extractor, Preparation
 from vlcli.detection.jobs import Extracted, Items, Job
 from vlcli.errors import UsageError
@@ -41,7 +40,7 @@ class Processes:
         if threads > 1:
             what, hint = "Each process of `engine: processes` has one thread.", "more `workers`, or engine=local"
             raise UsageError(what, got=f"threads: {threads}", hint=hint)
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or len(usable_cores())
 
     def map(self, function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> list[Any]:
         return [function(part, *shared) for part in parts]

@@ -19,6 +19,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from vlcli.ahead import usable_cores
 from vlcli.errors import UsageError, VlcliError
 
 _patient: dict[str, Any] = {}
@@ -235,7 +236,7 @@ def use_threads(wanted: int | None) -> int:
 
 
 def _free_cores() -> int:
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    cores = usable_cores()
     free = min(math.floor(len(cores) - busy_cores(cores) + 0.5), _quota())
     return max(1, free // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 

@@ -146,9 +146,8 @@ def _file(context: StageContext, name: str) -> Path:
 
 def _cluster(context: StageContext) -> Cluster | None:
     config = context.section(Extract)
-    if config.engine == "processes" and (processes.world() > 1 or processes.resolve_device(context.device) != "cpu"):
-        return None  # processes of a launcher share the work; an accelerator needs one network
-    if config.engine == "local":
+    shared = processes.world() > 1 or processes.resolve_device(context.device) != "cpu"
+    if config.engine == "local" or (config.engine == "processes" and shared):  # by a launcher's, or for one accelerator
         return None
     if processes.world() > 1:
         raise UsageError("`engine: ray` runs in one launched process only.", got=f"{processes.world()} of a launcher")

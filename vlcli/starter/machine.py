@@ -1,11 +1,12 @@
 """Measures this machine: processors, a GPU, and the seconds that work takes."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
+
+from vlcli.ahead import usable_cores
 
 _SECOND_CORE = 0.4  # speed that a further core adds to convolutions
 _LONG = 2.0  # seconds above which the first call counts, although it warms up
@@ -28,8 +29,7 @@ def this_machine() -> Machine:
     """Return cores and GPU of this machine."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(cores, torch.cuda.get_device_name(0) if torch.cuda.is_available() else "")
+    return Machine(len(usable_cores()), torch.cuda.get_device_name(0) if torch.cuda.is_available() else "")
 
 
 def usual_seconds(work: Callable[[], object]) -> float:

@@ -299,6 +299,19 @@ def test_a_real_photograph_passes(shared, tmp_path):
     assert (record.boxes[:, 3] <= height).all()
 
 
+def test_sampled_roi_align_of_coarse_maps_and_of_no_box():
+    """Maps of bfloat16, as in mixed precision: places stay those of float32."""
+    torch.manual_seed(0)
+    maps, sizes = {"0": torch.randn(2, 3, 16, 16).bfloat16().requires_grad_()}, [(128, 128)] * 2
+    boxes = [torch.rand(7, 2, 2).sort(1).values.flatten(1) * 128 for _ in range(2)]
+    pools = (MultiScaleRoIAlign(["0"], 5, 1), SampledRoIAlign("0", 5, 1, 8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        theirs, ours = (pool(maps, boxes, sizes) for pool in pools)
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    torch.testing.assert_close(ours, theirs, rtol=0.01, atol=1e-3)
+    assert pools[1](maps, [torch.zeros(0, 4)] * 2, sizes).shape == (0, 3, 5, 5)
+
+
 @pytest.mark.parametrize("sampling", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(5, 6, 16, 12), (3, 2, 1, 9), (1, 4, 7, 7)])
 def test_sampled_roi_align_gives_torchvisions_cells_and_gradient(shape, sampling):
