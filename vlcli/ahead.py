@@ -91,6 +91,8 @@ class Ahead(Iterator[Any]):
         _abandoned.append(self._source)
         for worker in self.workers:
             worker.kill()  # they ignore signals to end, and would be waited for at the exit of this process
+        for worker in self.workers:
+            worker.join(PATIENCE)  # the next loader must not find a child that is about to end
         what, got = "A process that loads data died.", f"process {dead.pid}: {how_it_ended(dead.exitcode or 0)}"
         hint = "run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out"
         raise VlcliError(what, got=got, hint=hint)
@@ -131,10 +133,11 @@ def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> 
     if workers:
         return Ahead(later(), workers)
     known = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    others = set(multiprocessing.active_children())  # those of an earlier loader may be dying
     source = iter(loader)
     if known is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGCHLD, known)  # torch would raise wherever the main thread is when a worker dies
-    return Ahead(source, multiprocessing.active_children())
+    return Ahead(source, [child for child in multiprocessing.active_children() if child not in others])
 
 
 def usable_cores() -> set[int]:

@@ -12,8 +12,9 @@ import time
 from typing import ClassVar
 
 import pytest
+from torch.utils.data import DataLoader
 
-from vlcli.ahead import Ahead
+from vlcli.ahead import Ahead, from_workers
 from vlcli.data.loader import BatchLoader
 from vlcli.errors import VlcliError
 
@@ -104,6 +105,25 @@ def test_a_death_is_told_while_no_worker_is_asked_for_anything(soon):
         list(scored)
 
 
+def test_a_loader_watches_no_process_of_another(soon):
+    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    other.start()
+    source = from_workers(DataLoader(range(40), num_workers=2, batch_size=None))
+    assert len(source.workers) == 2
+    assert next(source) == 0
+    other.kill()
+    other.join()
+    assert list(source) == list(range(1, 40))
+    source.close()
+
+
+def test_no_process_of_a_dead_loader_is_left_when_its_death_is_told(soon):
+    made = loader(deadly=3)
+    with pytest.raises(VlcliError, match="A process that loads data died"):
+        list(made.over(batches(40)))
+    assert not multiprocessing.active_children()
+
+
 LEFT = """
 from tests.engine.test_dead_workers import batches, loader
 kept = loader()
@@ -122,7 +142,7 @@ def test_a_process_ends_though_a_loader_of_its_is_open(more):
 
 IN_TORCH = """
 import os, sys, torch
-from vlcli.ahead import Ahead
+from vlcli.ahead import Ahead, from_workers
 
 def source():
     for number in range(100):
