@@ -85,7 +85,7 @@ def test_freezing_counts_and_refuses_to_train_nothing():
         build_optimizer(made, OptimizerOptions())
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "bert-adam"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "bert-adam", "muon"])
 def test_every_optimizer_lowers_a_loss(name):
     made = module()
     optimizer = build_optimizer(made, OptimizerOptions(name=name, lr=1e-2))

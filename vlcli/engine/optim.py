@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlcli.engine.muon import Muon, with_matrices
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.fields import OptimizerOptions
@@ -71,6 +72,9 @@ def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.
         return BertAdam(groups, lr=options.lr, betas=options.betas, eps=eps)
     if options.name == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum)
+    if options.name == "muon":
+        momentum = options.momentum if "momentum" in options.model_fields_set else 0.95
+        return Muon(with_matrices(groups, module.model), options.lr, momentum, options.betas, options.eps)
     kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
     fused = all(p.device.type in ("cpu", "cuda", "mps") and p.is_floating_point() for g in groups for p in g["params"])
     return kind(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=fused)

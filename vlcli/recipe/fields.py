@@ -87,7 +87,7 @@ class OptimizerOptions(Section):
     Without ``lr`` the engine chooses the rate (:mod:`vlcli.engine.schedule`).
     """
 
-    name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"
+    name: Literal["adamw", "adam", "sgd", "bert-adam", "muon"] = "adamw"
     lr: NotNegative | None = None
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: Share = 1e-8
@@ -99,8 +99,8 @@ class OptimizerOptions(Section):
 
     @model_validator(mode="after")
     def _has_rate(self) -> Self:
-        if self.name == "sgd" and self.lr is None:
-            raise ValueError("`lr` beside `name: sgd`: the rule that chooses one is for the variants of Adam")
+        if self.name in ("sgd", "muon") and self.lr is None:
+            raise ValueError(f"`lr` beside `name: {self.name}`: the rule that chooses one is for the variants of Adam")
         return self
 
 

@@ -231,6 +231,8 @@ class Training(Stage):
     def _has_range(cls, sharding: str, info: ValidationInfo) -> str:
         if sharding != "none" and info.data.get("precision") == "fp16":
             raise ValueError("precision bf16 or float32 beside it: fp16's loss scaler does not support sharding")
+        if sharding != "none" and (optimizer := info.data.get("optimizer")) and optimizer.name == "muon":
+            raise ValueError("another optimizer beside it: `muon` needs whole matrices")
         return sharding
 
 

@@ -169,7 +169,7 @@ _LINK = 25.0  # GB/s that a GPU is assumed to exchange with the others
 _RESERVED = 0.9  # share of a GPU's memory that is assumed to be free for a training
 _ONCE = "once through the model (all passes: --rehearse)"  # what is counted where no step is taken
 # Tensors that an optimizer keeps of every trained parameter
-MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "bert-adam": 2, "sgd": 1, "muon": 2}
 
 
 @dataclass(frozen=True)
