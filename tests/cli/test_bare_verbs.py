@@ -33,7 +33,7 @@ def test_a_verb_without_a_recipe_says_first_which_it_takes(cli, words, another):
     ended = cli(*words, "--dry-run", "--output", "elsewhere")
     assert ended.code == 0, ended.err
     first = ended.err.splitlines()[0]
-    assert first.startswith("recipe quickstart, folder elsewhere/quickstart, about 8 min")
+    assert first.startswith("recipe quickstart, folder elsewhere/quickstart, about 6 min")
     assert first.endswith(f"another: {another} (vlcli ls recipes)")
     assert ended.err.count("another:") == 1
 

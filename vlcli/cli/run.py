@@ -22,7 +22,7 @@ from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
 # What the quickstart takes on two idle cores (README).
-_TIME = "about 8 min for the whole recipe on two idle cores"
+_TIME = "about 6 min for the whole recipe on two idle cores"
 
 
 def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
