@@ -1,6 +1,7 @@
 """The optimizer Muon: matrices move by an orthogonal step, all other parameters as with AdamW."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,11 +19,19 @@ def orthogonal(matrices: Tensor) -> Tensor:
         matrices: (N, rows, columns), rows <= columns.
     """
     x: Tensor = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=1e-7)
+    x = x.to(_type_of_products(x.device.type))
     a, b, c = _NEWTON_SCHULZ
     for _ in range(_ITERATIONS):
         gram = x @ x.mT  # (N, rows, rows)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x
+    return x.to(matrices.dtype)
+
+
+@cache
+def _type_of_products(device: str) -> torch.dtype:
+    # Processors without bfloat16 compute its products several times more slowly than those of float32.
+    able = device != "cpu" or getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16")
+    return torch.bfloat16 if able else torch.float32
 
 
 class Muon(torch.optim.Optimizer):
@@ -31,7 +40,8 @@ class Muon(torch.optim.Optimizer):
     update = orthogonal(nesterov momentum);  p <- p - lr * (0.2 * sqrt(longer side) * update + weight_decay * p)
 
     The factor gives the update the root mean square of AdamW's, as ``torch.optim.Muon`` with ``match_rms_adamw`` does.
-    That class takes one matrix after another, in bfloat16; here matrices of one shape are taken together, as they are.
+    That class takes one matrix after another; here matrices of one shape are taken together, in float32 on processors
+    without bfloat16.
 
     Args:
         groups: parameter groups; the parameters of groups with ``matrices`` are (rows, columns).
