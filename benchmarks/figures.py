@@ -100,6 +100,7 @@ FIGURES = [
     Figure("extraction-processes", "extraction by two processes (engine: processes)", "one network on two threads",
            "extraction_processes.py", {name: rf"^{name}.*{RATIO}" for name in ("tiny-conv", "resnet18", "resnet50")}),
     Figure("roi-align", "RoIAlign by bilinear sampling, forward and backward", "torchvision's", "roi_align.py"),
+    Figure("muon", "a step of muon over the 50 matrices of the quickstart's model", "torch.optim.Muon", "muon.py"),
     Figure("search", "search among a million vectors of 256", "the matrix product alone", "search.py"),
     Figure("checksums", "training with checks of a store's records", "without checks", "checksums.py",
            {"": rf"^{NUMBER}$"}),

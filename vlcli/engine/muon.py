@@ -30,8 +30,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 @cache
 def _type_of_products(device: str) -> torch.dtype:
     # Processors without bfloat16 compute its products several times more slowly than those of float32.
-    able = device != "cpu" or getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16")
-    return torch.bfloat16 if able else torch.float32
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return torch.bfloat16 if device != "cpu" or found.get("avx512_bf16") else torch.float32
 
 
 class Muon(torch.optim.Optimizer):
