@@ -84,6 +84,12 @@ def test_one_answer_is_collapse_unless_the_truth_is_as_one_sided():
         (TOO_HIGH, Pictures(HALF), "optimizer.lr 0.0005, where the engine would choose 0.0001: leave `lr` out"),
         ({"optimizer": {"lr": 1e-4}}, Pictures(HALF), "no warm-up for 6 post-norm layers of width 192"),
         ({"optimizer": {"lr": 1e-4}, "schedule": {"warmup": 0.1}}, Pictures(HALF), "fewer layers, or a lower"),
+        ({"optimizer": {"name": "muon", "lr": 1e-1}}, Pictures(HALF), "width 192: set schedule.warmup\n"),
+        (
+            {"optimizer": {"name": "sgd", "lr": 1e-1}, "schedule": {"warmup": 9}},
+            Pictures(HALF),
+            "fewer layers, or a lower",
+        ),
         (TOO_HIGH, Pictures(HALF, spread=0.0), "the features of all pictures are the same"),
     ],
 )
@@ -93,9 +99,9 @@ def test_the_line_has_the_likely_cause_and_comes_once(options, data, cause):
         watched.log(step, {"eval/accuracy": 0.5, "eval/one_answer": 0.98})
     (line,) = watched.progress.lines
     assert line.startswith("collapsed: one answer for 98% of the validation examples; likely cause: ")
-    assert cause in line
+    assert cause in f"{line}\n"
     ended = TrainingOutcome(20, 1, {}, {"accuracy": 0.5, "one_answer": 0.98}, 20)
-    assert cause in watched.verdict(ended)
+    assert cause in f"{watched.verdict(ended)}\n"
     assert watched.verdict(replace(ended, metrics={"accuracy": 0.5})) == ""  # the best weights are other ones
 
 

@@ -55,10 +55,10 @@ class CollapseWatch(Tracker):
         layers = f"{shape.depth} post-norm layers of width {shape.width}"
         if self._alike():
             return "the features of all pictures are the same"
-        if rate > 2 * chosen:
+        if rate > 2 * chosen and optimizer.ruled:
             return f"optimizer.lr {rate:g}, where the engine would choose {chosen:g}: leave `lr` out"
         if shape.post_norm and not self.config.schedule.warmup:
-            return f"no warm-up for {layers}: set schedule.warmup, or leave `lr` out"
+            return f"no warm-up for {layers}: set schedule.warmup{', or leave `lr` out' * optimizer.ruled}"
         if shape.post_norm and shape.depth > 3:
             return f"{layers} on {len(self.data):,} examples: fewer layers, or a lower optimizer.lr"
         return "too few steps for these data, or a question that they do not answer"

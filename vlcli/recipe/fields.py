@@ -97,9 +97,14 @@ class OptimizerOptions(Section):
     groups: list[GroupOptions] = []
     layer_decay: Annotated[float, Between(0, 10, above=True)] = 1.0
 
+    @property
+    def ruled(self) -> bool:
+        """Whether the engine's rule for learning rates holds."""
+        return self.name not in ("sgd", "muon")
+
     @model_validator(mode="after")
     def _has_rate(self) -> Self:
-        if self.name in ("sgd", "muon") and self.lr is None:
+        if self.lr is None and not self.ruled:
             raise ValueError(f"`lr` beside `name: {self.name}`: the rule that chooses one is for the variants of Adam")
         return self
 
