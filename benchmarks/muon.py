@@ -16,7 +16,7 @@ import time
 import torch
 from torch import nn
 
-from vlcli.engine.muon import Muon
+from vlcli.engine.optimizers import Muon
 
 SQUARES, FEEDS = 36, 7  # projections of attention; feed-forward networks of two matrices
 
@@ -33,7 +33,7 @@ def main() -> None:
     sets = [[nn.Parameter(0.1 * torch.randn(shape)) for shape in shapes] for _ in range(2)]
     group = {"params": sets[0], "names": [str(i) for i in range(len(shapes))], "matrices": True, "weight_decay": 0.01}
     torch_s = torch.optim.Muon(sets[1], 1e-3, 0.01, adjust_lr_fn="match_rms_adamw")
-    optimizers = {"muon": Muon([group], 1e-3), "torch": torch_s}
+    optimizers = {"muon": Muon([group], 1e-3, 0.95, (0.9, 0.999), 1e-8), "torch": torch_s}
     times: dict[str, list[float]] = {name: [] for name in optimizers}
     for number in range(args.rounds + 1):
         for (name, optimizer), parameters in zip(optimizers.items(), sets, strict=True):

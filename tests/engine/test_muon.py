@@ -7,9 +7,9 @@ import torch
 from pydantic import ValidationError
 
 from tests.engine.parts import DATA_SPEC
-from vlcli.engine import muon, optimizer_state
-from vlcli.engine.muon import orthogonal
+from vlcli.engine import optimizer_state, optimizers
 from vlcli.engine.optim import build_optimizer
+from vlcli.engine.optimizers import orthogonal
 from vlcli.engine.training_module import build_training_module
 from vlcli.recipe.fields import OptimizerOptions
 from vlcli.recipe.schema import Pretrain
@@ -51,7 +51,7 @@ def test_steps_are_those_of_torch_s_muon_and_of_adamw(monkeypatch, options):
     optimizer = built(ours, **options)
     assert {n for g in optimizer.param_groups if g["matrices"] for n in g["names"]} == set(filter(is_matrix, named))
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # torch's products then have float32
-    monkeypatch.setattr(muon, "_type_of_products", lambda _: torch.float32)
+    monkeypatch.setattr(optimizers, "_type_of_products", lambda _: torch.float32)
     for step in range(4):
         for made, chosen in ((ours, [optimizer]), (theirs, others)):
             give_gradients(made, step)
@@ -63,7 +63,7 @@ def test_steps_are_those_of_torch_s_muon_and_of_adamw(monkeypatch, options):
 
 @pytest.mark.parametrize("number_type", [torch.float32, torch.bfloat16])
 def test_rows_become_orthonormal_whatever_the_gradient_s_size(monkeypatch, number_type):
-    monkeypatch.setattr(muon, "_type_of_products", lambda _: number_type)
+    monkeypatch.setattr(optimizers, "_type_of_products", lambda _: number_type)
     matrices = torch.randn(3, 20, 50, generator=torch.Generator().manual_seed(1))
     values = torch.linalg.svdvals(orthogonal(matrices))
     assert 0.6 < values.min() < values.max() < 1.3

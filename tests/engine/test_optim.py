@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.engine.parts import DATA_SPEC
 from vlcli.engine.ema import Ema
-from vlcli.engine.optim import BertAdam, build_optimizer, freeze, parameter_groups
+from vlcli.engine.optim import build_optimizer, freeze, parameter_groups
+from vlcli.engine.optimizers import BertAdam
 from vlcli.engine.schedule import factor
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import RecipeError

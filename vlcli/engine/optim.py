@@ -2,65 +2,16 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from vlcli.engine.muon import Muon, with_matrices
+from vlcli.engine.optimizers import BertAdam, Muon, linear_weights
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.fields import OptimizerOptions
 from vlcli.recipe.patterns import Searcher
-
-
-class BertAdam(torch.optim.Optimizer):
-    """Adam as BERT's and LXMERT's released code have it: no bias correction, decay added to the update.
-
-    update = m / (sqrt(v) + eps) + weight_decay * p;  p <- p - lr * update
-
-    Args:
-        betas: decay of the two moments.
-        eps: added outside the square root.
-        weight_decay: decoupled, scaled by the learning rate.
-    """
-
-    paper = "Devlin et al. 2019, released code; reference numbers of LXMERT (Tan and Bansal 2019)"
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]  # torch: float
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
-        for group in self.param_groups:
-            if used := [p for p in group["params"] if p.grad is not None]:
-                self._update(group, used)
-        return loss
-
-    def _update(self, group: dict[str, Any], used: list[Tensor]) -> None:
-        (first, second), grads = group["betas"], [p.grad for p in used if p.grad is not None]
-        for p in used:
-            if not self.state[p]:
-                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        m, v = ([self.state[p][key] for p in used] for key in ("exp_avg", "exp_avg_sq"))
-        torch._foreach_lerp_(m, grads, 1 - first)
-        torch._foreach_mul_(v, second)
-        torch._foreach_addcmul_(v, grads, grads, 1 - second)
-        roots = torch._foreach_sqrt(v)
-        torch._foreach_add_(roots, group["eps"])
-        update = torch._foreach_div(m, roots)
-        torch._foreach_add_(update, used, alpha=group["weight_decay"])
-        torch._foreach_add_(used, update, alpha=-group["lr"])
 
 
 def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
@@ -74,7 +25,7 @@ def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.
         return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum)
     if options.name == "muon":
         momentum = options.momentum if "momentum" in options.model_fields_set else 0.95
-        return Muon(with_matrices(groups, module.model), options.lr, momentum, options.betas, options.eps)
+        return Muon(groups, options.lr, momentum, options.betas, options.eps)
     kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
     fused = all(p.device.type in ("cpu", "cuda", "mps") and p.is_floating_point() for g in groups for p in g["params"])
     return kind(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=fused)
@@ -95,7 +46,8 @@ def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[
     exempt = () if decays_all else options.no_decay
     undecayed = [Searcher(pattern, f"optimizer.no_decay[{i}]") for i, pattern in enumerate(exempt)]
     proposals, layers = list(_proposals(module)), _layer_factors(module, options.layer_decay)
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    matrices = linear_weights(module.model) if options.name == "muon" else set()
+    groups: dict[tuple[float, float, bool], dict[str, Any]] = {}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -109,7 +61,8 @@ def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[
             rate, decay = change.get("lr", 1.0), decay * change.get("decay", 1.0)
         peak = (options.lr or 0.0) * rate * layers(name)
         fresh: dict[str, Any] = {"lr": peak, "peak": peak, "weight_decay": decay, "params": [], "names": []}
-        group = groups.setdefault((peak, decay), fresh)
+        group = groups.setdefault((peak, decay, id(parameter) in matrices), fresh)
+        group["matrices"] = id(parameter) in matrices
         group["params"].append(parameter)
         group["names"].append(name)
     names = [name for name, _ in module.named_parameters()]
