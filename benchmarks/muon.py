@@ -10,10 +10,10 @@ layers of the quickstart. Prints the processor time and the ratio.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 import torch
+from in_turn import report
 from torch import nn
 
 from vlcli.engine.optimizers import Muon
@@ -42,10 +42,7 @@ def main() -> None:
             begun = time.process_time()
             optimizer.step()
             times[name] += [time.process_time() - begun] if number else []
-    middle = {name: statistics.median(each) for name, each in times.items()}
-    for name, seconds in middle.items():
-        print(f"{name:<6} {seconds * 1e3:.1f} ms")
-    print(f"ratio {middle['muon'] / middle['torch']:.2f}")
+    report(times)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ processor time of a step and the ratio.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 import torch
 import vlcli_lxmert
+from in_turn import report
 
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.nn import Batch, DataSpec, Images, Regions, Text, View
@@ -73,10 +73,7 @@ def main() -> None:
         (loss, gradients, _), (whole, expected, _) = made.values()
         torch.testing.assert_close(loss, whole, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(gradients, expected, rtol=1e-3, atol=1e-5)
-    middle = {name: statistics.median(each) for name, each in times.items()}
-    for name, seconds in middle.items():
-        print(f"{name:<12} {seconds * 1e3:.1f} ms")
-    print(f"ratio {middle['what is read'] / middle['all tokens']:.2f}")
+    report(times)
 
 
 if __name__ == "__main__":

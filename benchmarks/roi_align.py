@@ -9,10 +9,10 @@ one sample. Both are taken in turn on one thread and must agree. Prints the proc
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 import torch
+from in_turn import report
 from torchvision.ops import MultiScaleRoIAlign
 from vlcli_torchvision.pooling import SampledRoIAlign
 
@@ -40,10 +40,7 @@ def main() -> None:
             made[name] = cells, torch.autograd.grad(cells.square().sum(), maps)[0]
             times[name] += [time.process_time() - begun] if number else []
         torch.testing.assert_close(*made.values(), rtol=1e-3, atol=1e-4)
-    middle = {name: statistics.median(each) for name, each in times.items()}
-    for name, seconds in middle.items():
-        print(f"{name:<12} {seconds * 1e3:.1f} ms")
-    print(f"ratio {middle['sampling'] / middle['torchvision']:.2f}")
+    report(times)
 
 
 if __name__ == "__main__":

@@ -60,9 +60,9 @@ def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[
             change: dict[str, float] = next(fitting, {})
             rate, decay = change.get("lr", 1.0), decay * change.get("decay", 1.0)
         peak = (options.lr or 0.0) * rate * layers(name)
+        matrix = id(parameter) in matrices
         fresh: dict[str, Any] = {"lr": peak, "peak": peak, "weight_decay": decay, "params": [], "names": []}
-        group = groups.setdefault((peak, decay, id(parameter) in matrices), fresh)
-        group["matrices"] = id(parameter) in matrices
+        group = groups.setdefault((peak, decay, matrix), fresh | {"matrices": matrix})
         group["params"].append(parameter)
         group["names"].append(name)
     names = [name for name, _ in module.named_parameters()]

@@ -71,7 +71,7 @@ _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients: steep at 0,
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Return the nearest matrices with orthonormal rows, roughly: singular values between 0.7 and 1.2.
+    """Return the nearest matrices with orthonormal rows, roughly: most singular values are between 0.7 and 1.2.
 
     Args:
         matrices: (N, rows, columns), rows <= columns.
@@ -87,7 +87,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 @cache
 def _type_of_products(device: str) -> torch.dtype:
-    # Processors without bfloat16 compute its products several times more slowly than those of float32.
+    # A processor without instructions for bfloat16 would emulate them.
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return torch.bfloat16 if device != "cpu" or found.get("avx512_bf16") else torch.float32
 
@@ -121,10 +121,9 @@ class Muon(_Grouped):
         steps = [self.state[p].setdefault("step", torch.tensor(0.0)) for p in used]
         first, second = self._of(used, "exp_avg"), self._of(used, "exp_avg_sq")
         (beta1, beta2), grads = group["betas"], [p.grad for p in used if p.grad is not None]
-        options = {key: group[key] for key in ("lr", "weight_decay", "eps")} | dict.fromkeys(
-            ("amsgrad", "maximize"), False
-        )
-        adamw(used, grads, first, second, [], steps, foreach=True, beta1=beta1, beta2=beta2, **options)
+        options: dict[str, Any] = {key: group[key] for key in ("lr", "weight_decay", "eps")}
+        options |= {"foreach": True, "amsgrad": False, "maximize": False}
+        adamw(used, grads, first, second, [], steps, beta1=beta1, beta2=beta2, **options)
 
     def _move(self, group: dict[str, Any], used: list[Tensor]) -> None:
         alike: dict[tuple[int, ...], list[Tensor]] = {}
@@ -135,10 +134,8 @@ class Muon(_Grouped):
             torch._foreach_lerp_(means, grads, 1 - group["momentum"])
             ahead = torch._foreach_lerp(grads, means, group["momentum"])  # Nesterov's momentum
             lying = torch.stack([m if m.shape[0] <= m.shape[1] else m.mT for m in ahead])  # (N, rows, columns)
-            moved = [
-                step if p.shape[0] <= p.shape[1] else step.mT
-                for p, step in zip(parameters, orthogonal(lying), strict=True)
-            ]
+            steps = zip(parameters, orthogonal(lying), strict=True)
+            moved = [step if p.shape[0] <= p.shape[1] else step.mT for p, step in steps]
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(parameters, moved, alpha=-0.2 * longer**0.5 * group["lr"])
 

@@ -227,7 +227,7 @@ def wait_for_key(resolved: Resolved, name: str) -> str:
     select.select([sys.stdin], [], [], _PAUSE)
     importlib.import_module(f"vlcli.stages.{resolved.stages[name].kind}")
     for use in [*of_recipe(resolved.recipe), *of_stage(name, resolved.stages[name])]:
-        with suppress(VlcliError, ImportError):  # told where the component is built
+        with suppress(Exception):  # told where the component is built
             for package in getattr(registry.load(use.kind, use.spec["name"]), "packages", ()):
                 importlib.import_module(package)
     return sys.stdin.readline().strip()
