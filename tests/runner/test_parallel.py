@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,24 @@ def test_a_stage_runs_in_the_process_that_waits_for_it(planner, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)  # no other process starts
     record = children.execute(planner, steps["regions"], steps, Silent())
     assert (record.status, record.key, child.poll(), children.ready) == ("done", steps["regions"].key, 0, {})
+
+
+def test_the_process_of_a_world_imports_no_torch(tmp_path):
+    code = """if True:
+        import sys
+        from vlcli.recipe.load import load
+        from vlcli.runner.parallel import wait_for_key
+        print(wait_for_key(load("quickstart", []), sys.argv[1]), "torch" in sys.modules)
+    """
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code, stage],
+            check=True,
+            input="k\n",
+            capture_output=True,
+            encoding="utf-8",
+            cwd=tmp_path,
+        ).stdout.split()
+        for stage in ("world", "pretrain")
+    ]
+    assert outputs == [["k", "False"], ["k", "True"]]

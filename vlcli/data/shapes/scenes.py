@@ -1,6 +1,7 @@
 """Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import count
 from random import Random
 
@@ -64,12 +65,14 @@ class PooledScenes(Scenes):
         super().__init__(rng, config)
         totals = (rng.randint(*config.objects) for _ in range(config.nlvr2_pool))
         self.pool = [compose(rng, config, random_looks(rng, config, total)) for total in totals]
+        self._numbers = cache(lambda noun: {id(scene): len(scene.having(noun)) for scene in self.pool})
 
     def holding(self, nouns: Sequence[Noun], held: Sequence[int]) -> Scene:
         return self._picked(lambda scene: [bool(scene.having(noun)) for noun in nouns] == list(held))
 
     def counting(self, noun: Noun, number: int) -> Scene:
-        return self._picked(lambda scene: len(scene.having(noun)) == number)
+        numbers = self._numbers(noun)
+        return self._picked(lambda scene: numbers[id(scene)] == number)
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
         return self._picked(
