@@ -26,11 +26,11 @@ STEP = """
 import json, sys, time
 import torch
 from torch import nn
-from vlcli.engine.allocator import LARGE, keep_freed_memory
+from vlcli.engine.allocator import keep_freed_memory
 from vlcli.engine.processes import use_threads
 threads, hidden, layers, steps, kept = json.loads(sys.argv[1])
 threads = use_threads(threads or None)
-keep_freed_memory(LARGE if kept else 0)
+kept and keep_freed_memory()
 layer = nn.TransformerEncoderLayer(hidden, hidden // 64, 4 * hidden, activation="gelu", batch_first=True)
 encoder, words = nn.TransformerEncoder(layer, layers), nn.Embedding(30522, hidden)
 optimizer = torch.optim.AdamW([*encoder.parameters(), *words.parameters()], 1e-5, fused=True)

@@ -198,7 +198,7 @@ def main() -> None:
     torch.manual_seed(0)
     tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock(args.device)
     module, port = build(args, data_spec)
-    keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))  # as the trainer does; for both
+    keep_freed_memory()  # as the trainer does; for both
     watch_parts(clock, module, port)
     pairs = {"vlcli": module, "transformers": port}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in pairs.items()}

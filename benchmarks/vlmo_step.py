@@ -158,7 +158,7 @@ def main() -> None:
     tokenizer, data_spec = Tokenizer.load(args.vocabulary), DataSpec(text_length=LENGTH)
     spec = {"name": "vlmo", "size": args.size, "drop_path": 0.0, "image_size": args.pixels}
     twins = [build_training_module(spec, OBJECTIVES, data_spec).to(args.device).train() for _ in range(2)]
-    keep_freed_memory(sum(parameter.numel() for parameter in twins[0].parameters()))  # as the trainer does; for both
+    keep_freed_memory()  # as the trainer does; for both
     twins[1].load_state_dict(twins[0].state_dict())
     twins[1].model.stack.packed = False
     released = Released(twins[1])

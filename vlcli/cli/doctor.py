@@ -113,7 +113,7 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
     if code == 0:
         facts = json.loads(out.strip().splitlines()[-1])
         versions = ", ".join(f"{name} {facts[name]}" for name in ("torch", "torchvision", "timm"))
-        kept = "large CPU models keep what a step frees" if allocator.can_keep_freed_memory() else "as malloc has it"
+        kept = "on a CPU, a step keeps what it frees" if allocator.can_keep_freed_memory() else "as malloc has it"
         return [
             Finding("torch and torchvision", "ok", versions),
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),

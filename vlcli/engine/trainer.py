@@ -68,7 +68,7 @@ class Trainer:
         self.accelerator = processes.start(device, config.precision)
         torch_device = self.accelerator.device
         if torch_device.type == "cpu":
-            keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
+            keep_freed_memory()
         self.module = module.to(torch_device)
         _recompute_and_compile(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())

@@ -18,6 +18,7 @@ from vlcli.detection.extractor import Extractor
 from vlcli.detection.jobs import Cluster
 from vlcli.detection.stored_boxes import stored_boxes, stored_labels
 from vlcli.engine import processes
+from vlcli.engine.allocator import keep_freed_memory
 from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
@@ -50,6 +51,7 @@ def run(context: StageContext) -> StageResult:
     left_out = [line for reader in readers for line in reader.notes()]  # of pictures too, which are found by now
     boxes, labels = collect_boxes(context, readers, left_out)
     extractor = build_extractor(context)
+    keep_freed_memory()
     extractor.attach(labels)
     left_out += conversion_notes(list(images.values()))
     chosen = list(images.items())[: config.limit]
