@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 from typing import ClassVar
@@ -134,11 +135,14 @@ class _Stubborn(MeanColour):
 
 @pytest.mark.parametrize(("how", "said"), [("refused", "No such region."), ("broken", "no kernel"), ("killed", "died")])
 def test_a_fault_in_a_process_of_the_engine_is_told_and_the_next_run_goes_on(tmp_path, monkeypatch, how, said):
-    images = make_images(tmp_path / "images", 12)
+    images, others = make_images(tmp_path / "images", 12), set(multiprocessing.active_children())
     monkeypatch.setattr(_Stubborn, "how", how)
     with pytest.raises((VlcliError, RuntimeError), match=said) as caught:
         extract_images(images, _Stubborn(), tmp_path / "f.h5", batch_size=2, cluster=_engine(2))
     assert "Traceback" not in str(caught.value)
+    for left in set(multiprocessing.active_children()) - others:
+        left.join(5)
+        assert left.exitcode is not None  # `caught` keeps the loader
     report = extract_images(images, MeanColour(), tmp_path / "f.h5", batch_size=2, cluster=_engine(2))
     assert report.resumed + report.written == 12
     extract_images(images, MeanColour(), tmp_path / "whole.h5", batch_size=2)

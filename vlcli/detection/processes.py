@@ -53,10 +53,14 @@ class Processes:
         decode: Callable[[list[Any], Preparation], Items],
         extract: Callable[[Extractor, Items], Extracted],
     ) -> Generator[Extracted, None, None]:
-        options: dict[str, Any] = {"num_workers": self.workers, "worker_init_fn": stopping.shelter}
-        work = _Work(extractor, load, decode, extract)
-        with closing(from_workers(DataLoader(work, batch_size=None, sampler=batches, **options))) as source:
-            for part in source:
-                if isinstance(part, Exception):
-                    raise part
-                yield part
+        options: dict[str, Any] = {"num_workers": self.workers, "worker_init_fn": stopping.shelter, "sampler": batches}
+        loader = DataLoader(_Work(extractor, load, decode, extract), batch_size=None, **options)
+        with closing(from_workers(loader)) as source:
+            try:
+                for part in source:
+                    if isinstance(part, Exception):
+                        raise part
+                    yield part
+            finally:  # torch ends them when it deletes the loader, which the traceback of a fault keeps
+                for worker in source.workers:
+                    worker.kill()

@@ -20,6 +20,4 @@ def can_keep_freed_memory() -> bool:
 
 def keep_freed_memory() -> bool:
     """Raise the thresholds, for gradients of large models and for maps of pictures; return whether they were raised."""
-    return can_keep_freed_memory() and all(
-        ctypes.CDLL(None).mallopt(option, size) for option, size in _THRESHOLDS.items()
-    )
+    return can_keep_freed_memory() and all(map(ctypes.CDLL(None).mallopt, _THRESHOLDS, _THRESHOLDS.values()))

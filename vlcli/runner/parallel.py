@@ -225,8 +225,7 @@ def command(planner: Planner, name: str) -> list[str]:
 def wait_for_key(resolved: Resolved, name: str) -> str:
     """Imports what the stage of this process needs; returns its key, a line on stdin, or "" where the run has ended."""
     select.select([sys.stdin], [], [], _PAUSE)
-    stage = resolved.stages[name]
-    importlib.import_module(f"vlcli.stages.{stage.kind}")
+    importlib.import_module(f"vlcli.stages.{(stage := resolved.stages[name]).kind}")
     for use in [*(of_recipe(resolved.recipe) if stage.kind != "make" else ()), *of_stage(name, stage)]:
         with suppress(Exception):  # told where the component is built
             for package in getattr(registry.load(use.kind, use.spec["name"]), "packages", ()):
