@@ -1,5 +1,5 @@
 """A training step on an idle and on a busy machine: one thread, two, and as many as vlcli chooses; with and without
-the allocator's thresholds for large models.
+the allocator's thresholds.
 
     python benchmarks/busy.py --rounds 5
 
