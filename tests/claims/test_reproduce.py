@@ -302,6 +302,7 @@ JUDGED = {
     "tiny/ace-rpe-anchors": ["again"],
     "tiny/irpe-claims": ["train"],
     "tiny/lxmert-claims": ["vqa"],
+    "tiny/lxmert-muon": ["vqa"],
     "tiny/lxmert-nlvr2": ["nlvr2"],
     "tiny/vlmo-nlvr2": ["nlvr2"],
     "tiny/dimbert-captions": ["caption"],
