@@ -7,7 +7,7 @@ from typing import Any
 from vlcli.plain import as_list
 
 _NAMED = re.compile(r"(?:Picture \d+: *)?<img>(.+?)</img>")  # as Qwen-VL writes a picture
-_MARK = re.compile(r"<(image|img|image_placeholder|ImageHere)>")  # where LLaVA and others put one
+_PLACEHOLDER = re.compile(r"<(image|img|image_placeholder|ImageHere)>")  # where LLaVA and others put a picture
 _WHO = {"human": "question", "user": "question", "gpt": "answer", "assistant": "answer", "system": ""}
 
 
@@ -18,7 +18,7 @@ def are_turns(objects: Sequence[Any]) -> bool:
 
 
 def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return question and answer of each turn that is answered, without the marks that stand for pictures.
+    """Return question and answer of each turn that is answered, without the placeholders of pictures.
 
     Pictures that a turn names itself (``{"type": "image", "image": FILE}``, ``<img>FILE</img>``) are the ``image`` of
     its question and of those that follow.
@@ -32,7 +32,7 @@ def questions_of(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         files = [file.get("url") if isinstance(file, dict) else file for file in files]
         files += [file for text in texts for file in _NAMED.findall(text)]
         named += [file.removeprefix("file://") for file in files if isinstance(file, str)]
-        text = " ".join(_MARK.sub(" ", _NAMED.sub(" ", text)).strip() for text in texts).strip()
+        text = " ".join(_PLACEHOLDER.sub(" ", _NAMED.sub(" ", text)).strip() for text in texts).strip()
         if who == "question":
             rows.append({who: text} | ({"image": named[0] if len(named) == 1 else list(named)} if named else {}))
         elif who and rows and who not in rows[-1]:
