@@ -334,4 +334,20 @@ def captions_in_text_and_table(root: Path) -> None:
     pq.write_table(pa.table(table), root / "00000.parquet")
 
 
+@layout("vqa", "json", total=80, columns={"text": "Questions", "answers": "Answers"})
+def questions_and_paraphrases(root: Path) -> None:
+    """KVQA: an object by picture with lists of paraphrases, of questions and of answers."""
+    photos(root, [f"KVQAimgs/{n}.jpg" for n in range(40)])
+    document = {
+        str(n): {
+            "imgPath": f"KVQAimgs/{n}.jpg",
+            "ParaQuestions": [f"who may be seen in {n} ?", f"where does {n} stand ?"],
+            "Questions": [f"who is in {n} ?", f"where is {n} ?"],
+            "Answers": [answer(n), answer(n + 1)],
+        }
+        for n in range(40)
+    }
+    write(root, "dataset.json", document)
+
+
 JOINED = sorted(set(LAYOUTS) - BEFORE)
