@@ -361,7 +361,7 @@ def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named
 def _text(left: Left) -> str | None:
     counts = {name: cells.count_words(values) for name, values in left.items() if not cells.is_address(values)}
     order = _HINTS["text"].split("|")
-    # the shorter of names alike: KVQA has questions and paraphrases of them
+    # of two names with the same word the shorter: KVQA's Questions, not its ParaQuestions
     if named := sorted((name for name, count in counts.items() if count >= 2 and is_hinted("text", name)), key=len):
         return min(named, key=lambda name: next((i for i, word in enumerate(order) if word in name.lower()), 99))
     long = [name for name, count in counts.items() if count >= 3 and not _is_class_name(left[name])]
