@@ -199,6 +199,13 @@ def test_the_list_runs_nothing(invoke, runs):
     assert not invoke.folder.exists()
 
 
+def test_the_list_of_chosen_claims_has_no_others(invoke):
+    ended = invoke("--list", "--claims", "mine-key")
+    assert "mine-key" in ended.stdout
+    assert "mine-none" not in ended.stdout
+    assert ended.stdout.rstrip().endswith("1 not run")
+
+
 def test_no_hours_write_the_page_and_run_nothing(invoke, runs):
     assert invoke("--claims", "mine-key").exit_code == 0
     page = invoke.folder / "reproduction.md"

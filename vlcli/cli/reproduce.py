@@ -60,7 +60,7 @@ def reproduce(
         sound = run(study, request.options, hours=hours, jobs=jobs, progress=progress, tell=tell)
     judged = judge(study.claims, study.look, study.seeds)
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
-    _tell(judged, pages, list_, request.json_)
+    _tell([one for one in judged if not list_ or one.registered in study.chosen], pages, list_, request.json_)
     leave(0 if sound else 1)
 
 
