@@ -314,7 +314,7 @@ JUDGED = {
     "tiny/vlmo-nlvr2": ["nlvr2"],
     "tiny/dimbert-captions": ["caption"],
     "tiny/dimbert-claims": ["refer"],
-    "tiny/dimbert-few": ["refer"],
+    "tiny/dimbert-low-rate": ["refer"],
     "tiny/dimbert-muon": ["refer"],
     "real/aerial-claims": ["train"],
     "real/room-claims": ["vqa"],
